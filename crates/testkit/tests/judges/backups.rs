@@ -1,5 +1,5 @@
-//! The roots that a superblock remembers beside its own: each commit leaves one in the next of four
-//! slots, and Linux goes back to one where the newest cannot be read.
+//! Backup roots in the superblock: each commit writes one to the next of four slots, and Linux can
+//! use one if the newest root cannot be read.
 
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_format::BackupRoot;
@@ -11,9 +11,9 @@ use userbtrfs_testkit::skip_unless_linux;
 use super::made::{check_file, kinds};
 use super::{open_device, open_to_write};
 
-/// Commits, each of which makes a file: more than there are slots.
+/// Commits, each of which creates a file: more than there are slots.
 const COMMITS: usize = 10;
-/// Where blocks of trees start, in bytes, and where in them their address is.
+/// The alignment of tree blocks, and the offset of their address in them, in bytes.
 const BLOCK: u64 = 4096;
 const ADDRESS: u64 = 48;
 
@@ -39,7 +39,7 @@ fn on_disk(device: &Arc<SparseDevice>) -> Filesystem {
     open_device(Arc::new(device.image().to_device())).unwrap()
 }
 
-/// A commit changed the slot behind that of the last one, and no other.
+/// Checks that a commit changed the slot after that of the last commit, and no other.
 fn assert_next_slot(what: &str, number: usize, now: &Filesystem, before: &[BackupRoot]) {
     let superblock = now.superblock();
     let slots = &superblock.backup_roots;
@@ -60,8 +60,8 @@ fn assert_next_slot(what: &str, number: usize, now: &Filesystem, before: &[Backu
     }
 }
 
-/// The root of the newest tree of roots is damaged, in all its copies: Linux shows what was there a
-/// commit before, and goes on from that.
+/// Damages all mirrors of the newest root of the root tree: Linux then shows the state of the
+/// previous commit, and continues from that.
 fn go_back(linux: &Linux, what: &str, mut image: SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -80,14 +80,14 @@ fn go_back(linux: &Linux, what: &str, mut image: SparseImage) {
     assert_eq!(names, expected, "{what}");
     std::fs::write(mount.path().join("after"), "after").unwrap();
     drop(mount);
-    // Of the damage there is much to say.
+    // Linux reports the damage at length.
     linux.complaints().unwrap();
     check_file(what, &file);
     let left = OpenOptions::new().subvolume_id(TreeId::FS).open(&file).unwrap();
     assert_eq!(left.read("/after").unwrap(), b"after", "{what}");
 }
 
-/// Damages each block that says that it is at this address; how many those are.
+/// Damages each block with this address in its header; returns the number of them.
 fn damage(image: &mut SparseImage, address: u64) -> usize {
     let mut found = [0; 8];
     let mut is_there = |start: &u64| {

@@ -1,5 +1,5 @@
-//! Images that Linux made, with snapshots and all that is shared through them, changed by us:
-//! Linux accepts them, and shows what we show.
+//! Images made by Linux, with snapshots and shared extents, changed by us: Linux accepts them, and
+//! shows what we show.
 
 use std::fs;
 use std::path::Path;
@@ -40,9 +40,9 @@ const IMAGES: &[&str] = &[
     "nodesize-4k",
     "block-group-tree",
 ];
-/// Files in a subvolume of which there is a snapshot: many leaves of them.
+/// Files in a subvolume that has a snapshot: they fill many leaves.
 const FILES: u32 = 500;
-/// Where the operations of the model are done.
+/// The directory for the operations of the model.
 const OWN: &[u8] = b"judged";
 
 #[test]
@@ -58,8 +58,8 @@ fn linux_accepts_its_images_as_we_change_them() {
     }
 }
 
-/// A balance makes blocks that are newer than the last snapshot, and shared as those were in whose
-/// place they are.
+/// A balance makes blocks that are newer than the last snapshot, but shared like the blocks that
+/// they replace.
 #[test]
 fn linux_accepts_what_it_balanced_as_we_change_it() {
     skip_unless_linux!();
@@ -98,7 +98,7 @@ fn change_image(linux: &Linux, name: &str, image: &Path, seed: u64) {
     use_by_linux(linux, name, image);
     judge_by_linux(linux, name, image);
     let mut complaints = linux.complaints().unwrap();
-    // Of old filesystems there is that to say, whoever wrote them.
+    // Linux reports this for old filesystems, independent of the writer.
     complaints.retain(|complaint| !complaint.contains("deprecated"));
     assert!(complaints.is_empty(), "{name}: Linux complains: {complaints:?}");
 }
@@ -110,7 +110,7 @@ fn writable_subvolumes(image: &Path) -> Vec<TreeId> {
     [TreeId::FS].into_iter().chain(writable).collect()
 }
 
-/// Changes what Linux made, at random, and does what the model knows beside it.
+/// Changes files of Linux at random, and applies operations of the model next to them.
 fn change_subvolume(what: &str, image: &Path, subvolume: TreeId, random: &mut Random) {
     let mut target =
         EngineTarget::on_subvolume(image, subvolume, &with_memory(random.number())).unwrap();
@@ -140,16 +140,16 @@ fn names_root(operation: &Operation) -> bool {
     super::threads::names_root(operation)
 }
 
-/// One change of anything there is.
+/// Makes a random change to any file.
 fn change_one(what: &str, target: &mut EngineTarget, random: &mut Random) {
     let Some(operation) = draw(target, random) else { return };
-    // Whatever else there is to say against it may be said.
+    // The operation may fail for any other reason.
     if let Err(error @ (Errno::IO | Errno::ROFS | Errno::NOSPC)) = target.apply(&operation) {
         panic!("{what}: {operation}: {error}");
     }
 }
 
-/// Something below the root of the subvolume, and in it.
+/// Draws an operation on a file below the root of the subvolume, inside this subvolume.
 fn draw(target: &EngineTarget, random: &mut Random) -> Option<Operation> {
     let path = pick(target, random)?;
     let (dir, _) = split(&path)?;
@@ -179,7 +179,7 @@ fn draw(target: &EngineTarget, random: &mut Random) -> Option<Operation> {
     })
 }
 
-/// A path, by going down at random, of something that is of this subvolume.
+/// Returns a random path of something in this subvolume.
 fn pick(target: &EngineTarget, random: &mut Random) -> Option<Vec<u8>> {
     let filesystem = target.filesystem();
     let root = filesystem.root();

@@ -1,9 +1,9 @@
-//! Files that Linux made (compressed, shared by reflinks and snapshots, preallocated, overwritten
-//! in place, with hole items), changed by us and by Linux in turns.
+//! Files made by Linux (compressed, shared by reflinks and snapshots, preallocated, nocow, with
+//! hole items), changed by us and by Linux in turns.
 //!
-//! 1. A file holds what it held, and what was done to it; all others, copies that share its extents
-//!    among them, hold what they held.
-//! 2. `btrfs check` and a scrub find nothing, and Linux shows what we show.
+//! 1. A changed file has its old content with the changes; all others, including those that share
+//!    its extents, are unchanged.
+//! 2. `btrfs check` and a scrub find no errors, and Linux shows what we show.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,15 +20,15 @@ use super::made::check_file;
 use super::ours::judge_by_linux_but;
 use super::{is_torture, seed};
 
-/// Longer files are let be, in bytes.
+/// Longer files are not changed, in bytes.
 const SIZE_MAX: u64 = 4 << 20;
-/// What Linux makes a filesystem with, and mounts it with.
+/// Options of mkfs.btrfs and mount(8).
 const KINDS: &[(&[&str], &str)] = &[
     (&[], "noatime"),
     (&["-O", "^no-holes", "-n", "4096"], "noatime,compress-force=zstd"),
     (&["--mixed"], "noatime,compress=lzo"),
 ];
-/// Files that are there at first in each subvolume.
+/// The number of files in each subvolume at first.
 const FILES: u64 = 25;
 
 #[test]
@@ -54,8 +54,8 @@ fn take_turns(linux: &Linux, (mkfs, options): &(&[&str], &str), seed: u64) {
         change_by_linux(linux, &image, options, turn == 0, &mut random);
         change_by_us(&what, &image, &mut random);
         check_file(&what, &image);
-        // Linux overlooks a hole of preallocated space that was shared with a file which has none
-        // of its own, if all else of the file has space.
+        // Linux finds no hole in a preallocated extent that a file got by sharing, if the file has
+        // no preallocation of its own and is otherwise fully allocated.
         judge_by_linux_but(linux, &what, &image, &["segments"]);
         linux.scrub(&image).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
@@ -86,7 +86,7 @@ fn change_by_linux(
     RandomWorkload::new(mount.path(), subvolumes.to_vec(), seed).unwrap().run(120).unwrap();
 }
 
-/// The files of a filesystem, and what is in them.
+/// The files of a filesystem and their contents.
 struct Files {
     ids: Vec<InodeId>,
     contents: HashMap<InodeId, Vec<u8>>,
@@ -156,7 +156,7 @@ fn change_by_us(what: &str, image: &Path, random: &mut Random) {
     files.assert_all(what, &open_for_writing(image));
 }
 
-/// Changes a file, and what must be in it.
+/// Changes a file and its expected content.
 fn change(inode: &Inode, content: &mut Vec<u8>, random: &mut Random) -> Result<(), Error> {
     let file = inode.open()?;
     let start = random.below(content.len() as u64 + 8192);

@@ -1,12 +1,13 @@
-//! Directories in which many threads do everything at once.
+//! Directories in which many threads do everything concurrently.
 //!
-//! 1. In the arena things are made, linked, replaced, moved, exchanged, changed and removed, by any
-//!    thread, at a few names in a few directories that move, too. What has a name there was made by
-//!    a thread, has as many names as links and knows them, and holds what threads put there. There
-//!    are as many names as were made, but for those that were removed or replaced.
-//! 2. Tokens are moved and exchanged, and nothing else: each of them is there in the end, once, and
-//!    holds what it held.
-//! 3. Who comes too late is told so, and of nothing else.
+//! 1. In the arena any thread creates, links, replaces, moves, exchanges, changes and removes
+//!    entries, at a few names in a few directories that move, too. Each inode found there was
+//!    created by a thread, has as many names as links and lists exactly those, and has content
+//!    written by threads. The number of names is the number created minus the number removed or
+//!    replaced.
+//! 2. Tokens are only moved and exchanged: at the end each of them exists, once, with its original
+//!    content.
+//! 3. An operation that loses a race fails with an errno of [`LATE`], and with no other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,32 +20,32 @@ use userbtrfs_testkit::engine_target::errno;
 use userbtrfs_testkit::pattern;
 use userbtrfs_testkit::random::Random;
 
-/// Where tokens are, and where anything is.
+/// The directory of the tokens, and the arena.
 const TOKENS: &str = "tokens";
 const ARENA: &str = "arena";
-/// Directories of each, and names in one.
+/// The number of directories in each, and of names in a directory.
 const DIRS: u64 = 3;
 const NAMES: u64 = 6;
-/// Tokens at first in a directory, every third of which is a directory with a file in it.
+/// The initial number of tokens per directory; every third is a directory with a file in it.
 const HELD: u64 = 4;
-/// Where a file ends, in bytes, at the latest.
+/// The maximum size of a file, in bytes.
 const SIZE_MAX: u64 = 12_000;
-/// The attribute that says who made something.
+/// The xattr with the thread that created the inode.
 const MAKER: &[u8] = b"user.maker";
-/// What may be said to who comes too late.
+/// Errors that an operation may get because of other threads.
 const LATE: &[Errno] = &[
     Errno::NOENT,
     Errno::EXIST,
     Errno::NOTEMPTY,
     Errno::ISDIR,
     Errno::NOTDIR,
-    // A directory into itself.
+    // A directory would move into itself.
     Errno::INVAL,
-    // Another name for a directory.
+    // A hard link to a directory.
     Errno::PERM,
 ];
 
-/// Names that were made, removed, and may have been replaced.
+/// Numbers of names created, removed, and possibly replaced.
 #[derive(Default)]
 struct Counts {
     made: AtomicU64,
@@ -52,11 +53,11 @@ struct Counts {
     replacing: AtomicU64,
 }
 
-/// What all threads share.
+/// The state shared by all threads.
 pub(crate) struct Contended {
     tokens: Vec<Dir>,
     arena: Vec<Dir>,
-    /// What there was of tokens, with what is in them.
+    /// The initial tokens with their contents.
     made: BTreeMap<InodeId, Vec<u8>>,
     counts: Counts,
     threads: u8,
@@ -82,7 +83,7 @@ impl Contended {
         Self { tokens, arena, made, counts, threads }
     }
 
-    /// Does something in the arena, and something to a token.
+    /// Makes one change in the arena and one to a token.
     pub(crate) fn step(&self, random: &mut Random, thread: u8) {
         for done in [self.contend(random, thread), self.move_token(random)] {
             if let Err(error) = done {
@@ -98,7 +99,7 @@ impl Contended {
         from.rename(&old, &to, &new, mode)
     }
 
-    /// A place in the arena: in one of its directories, or below.
+    /// Returns a random directory and name, in the arena or below it.
     fn place(&self, random: &mut Random) -> (Dir, Vec<u8>) {
         let mut dir = self.arena[index(random.below(DIRS))].clone();
         while random.one_in(3) {
@@ -162,7 +163,7 @@ impl Contended {
         Ok(())
     }
 
-    /// Judges what is there while nobody changes anything.
+    /// Checks the state while no thread changes anything.
     pub(crate) fn judge(&self, what: &str) {
         assert!(found(&self.tokens) == self.made, "{what}: tokens are lost, or changed");
         let mut names: BTreeMap<InodeId, Vec<(InodeId, Vec<u8>)>> = BTreeMap::new();
@@ -212,17 +213,17 @@ fn index(number: u64) -> usize {
     usize::try_from(number).unwrap()
 }
 
-/// Of what a thread writes.
+/// Returns the seed of the data that a thread writes.
 fn seed_of(thread: u8) -> u32 {
     u32::from(thread) + 1
 }
 
-/// What was removed meanwhile needs no mark.
+/// Sets the xattr of the creating thread; fails if the inode is already removed.
 fn mark(inode: &Inode, thread: u8) -> Result<()> {
     inode.set_xattr(MAKER, &[thread], XattrMode::Either)
 }
 
-/// All inodes in these directories, which have one name each, with their content.
+/// Returns all inodes in these directories, which have one name each, with their contents.
 fn found(dirs: &[Dir]) -> BTreeMap<InodeId, Vec<u8>> {
     let mut found = BTreeMap::new();
     for dir in dirs {
@@ -238,7 +239,7 @@ fn found(dirs: &[Dir]) -> BTreeMap<InodeId, Vec<u8>> {
     found
 }
 
-/// Goes through all that is below a directory: a name in a directory, and what has it.
+/// Calls `each` with directory, name and inode of everything below a directory.
 fn each_below(dir: &Dir, each: &mut impl FnMut(&Dir, &[u8], Inode)) {
     let mut names = Vec::new();
     for entry in dir.entries() {

@@ -1,7 +1,8 @@
-//! Filesystems that no mkfs makes: old, damaged or restored ones, made by the forge from a new one.
+//! Filesystems that mkfs does not make: old, damaged or restored ones, edited from a new one.
 //!
-//! 1. What Linux refuses to mount for writing is refused for writing, by name, and read on.
-//! 2. What Linux mounts is written, and Linux and `btrfs check` accept what we leave.
+//! 1. If Linux refuses to mount an image for writing, we refuse it with a specific error, but can
+//!    read it.
+//! 2. If Linux mounts an image, we write it, and Linux and `btrfs check` accept the result.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,19 +27,19 @@ use super::ours::{judge_by_linux, use_by_linux};
 
 const LEN: u64 = 256 * MIB;
 const FILE_LEN: usize = 200_000;
-/// Where a chunk and its device extent say how long they are, and a DEV_ITEM the size and use of
-/// the device, in bytes.
+/// Offsets in bytes: the lengths in a chunk and its device extent, and the size and usage of the
+/// device in a DEV_ITEM.
 const CHUNK_LEN: usize = 0;
 const CHUNK_PHYSICAL: usize = 48 + 8;
 const DEVICE_TOTAL: usize = 8;
 const DEVICE_USED: usize = 16;
 const EXTENT_LEN: usize = 24;
-/// Where an INODE_ITEM says how large the inode is; how much it takes follows.
+/// The offset of the size in an INODE_ITEM; nbytes follows.
 const INODE_SIZE: usize = 16;
-/// A field of a ROOT_ITEM or a block that is neither a key nor an address.
+/// An offset in a ROOT_ITEM or a block that is neither a key nor an address.
 const IN_BLOCK: usize = 200;
 
-/// A filesystem with one file, each of its tree blocks stored once.
+/// Returns a filesystem with one file, each of its tree blocks stored once.
 fn made(free_space_tree: bool) -> Arc<SparseDevice> {
     let metadata = Profile::Single;
     let options = Options { metadata, nodesize: 4096, free_space_tree, ..Options::default() };
@@ -88,7 +89,7 @@ fn stripesize(value: u32) -> Edit {
     })
 }
 
-/// Changes the items of the root of a tree, which is a leaf.
+/// Returns an edit of the items of a tree root that is a leaf.
 fn items(tree: TreeId, change: impl Fn(&mut Vec<Sample>) + 'static) -> Edit {
     Box::new(move |editor| {
         let root = editor.root(tree).expect("the tree is there");
@@ -102,7 +103,7 @@ fn no_root(tree: TreeId) -> Edit {
     })
 }
 
-/// Damages the root of a tree, and leaves its checksum.
+/// Returns an edit that damages the root of a tree without updating its checksum.
 fn damaged_root(tree: TreeId) -> Edit {
     Box::new(move |editor| {
         let root = editor.root(tree).expect("the tree is there");
@@ -126,7 +127,7 @@ fn device_size(change: impl Fn(u64) -> u64 + 'static) -> Edit {
 
 type Edit = Box<dyn Fn(&mut ImageEditor)>;
 
-/// Damage that Linux does not mount: a name, how it is made, and what our error says.
+/// Returns damage that Linux does not mount: name, edit, and text of our error.
 fn refused() -> Vec<(&'static str, Edit, &'static str)> {
     let stray = |chunk| {
         items(TreeId::DEV, move |items| {
@@ -139,7 +140,7 @@ fn refused() -> Vec<(&'static str, Edit, &'static str)> {
         let next = Key::new(key.objectid, key.kind, key.offset + 4096);
         items.push((next, sums[4..].to_vec()));
     });
-    // What is left of an inode cache that was removed by halves.
+    // The remainder of an inode cache that was removed incompletely.
     let stray_extent = items(TreeId::FS, |items| {
         let extent = Bytes::new().u64(7).u64(8192).u32(0).u8(2).u64(0).u64(0).u64(0).u64(8192);
         items.push((Key::new(u64::MAX - 11, ItemKind::EXTENT_DATA, 0), extent.build()));
@@ -204,7 +205,7 @@ fn damage_that_is_refused_for_writing_is_refused_by_linux() {
     linux.complaints().unwrap();
 }
 
-/// Whatever the sizes in superblock and chunk tree are, as long as Linux takes them.
+/// The superblock and the chunk tree may have any sizes that Linux accepts.
 #[test]
 fn sizes_that_linux_accepts_are_written_and_linux_mounts_what_is_left() {
     skip_unless_linux!();
@@ -230,7 +231,7 @@ fn sizes_that_linux_accepts_are_written_and_linux_mounts_what_is_left() {
     }
 }
 
-/// Makes files until there is no space.
+/// Creates files until there is no space.
 fn write_much(device: &Arc<SparseDevice>) {
     let filesystem = open_to_write(device.clone());
     let content = pattern::bytes(2, 0, 8 << 20);
@@ -244,8 +245,8 @@ fn write_much(device: &Arc<SparseDevice>) {
     filesystem.close().unwrap();
 }
 
-/// Makes the system chunk begin at 0, on the device and among addresses, as mkfs.btrfs did before
-/// it left the first MiB alone.
+/// Makes the system chunk start at 0, logically and on the device, as mkfs.btrfs did before it left
+/// the first MiB unused.
 fn move_system_chunk_to_zero(editor: &mut ImageEditor) {
     let chunk_tree = editor.root(TreeId::CHUNK).unwrap();
     let items = editor.items(TreeId::CHUNK);
@@ -287,7 +288,7 @@ fn move_system_chunk_to_zero(editor: &mut ImageEditor) {
     });
 }
 
-/// The byte that fills the boot area.
+/// The byte value of the boot area.
 const BOOT: u8 = 0xb0;
 
 #[test]
@@ -311,11 +312,11 @@ fn system_chunk_at_zero_leaves_boot_area_and_superblock_alone() {
     judge_by_linux(&linux, "chunk at zero", &file);
     use_by_linux(&linux, "chunk at zero", &file);
     let complaints = linux.complaints().unwrap();
-    // It says so of each such chunk.
+    // Linux reports this for each such chunk.
     assert!(complaints.iter().all(|it| it.contains("inside the reserved space")), "{complaints:?}");
 }
 
-/// A second inode has the name of the first one in the same directory.
+/// Gives a second inode the name of the first one in the same directory.
 fn store_name_twice(editor: &mut ImageEditor) {
     let (dir, first, second) = (256, 257, 258);
     let inode = |number| Key::new(number, ItemKind::INODE_ITEM, 0);
@@ -327,7 +328,7 @@ fn store_name_twice(editor: &mut ImageEditor) {
             items.iter().find(|(other, _)| *other == key).unwrap().1.clone()
         };
         let mut file = content(items, inode(first));
-        // Neither size nor bytes.
+        // An empty file: both size and nbytes are 0.
         file[INODE_SIZE..INODE_SIZE + 16].fill(0);
         let entry = dir_entry(inode(second), 1, b"file", b"");
         let index = items.iter().filter(|(key, _)| key.kind == ItemKind::DIR_INDEX);

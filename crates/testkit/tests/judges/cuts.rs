@@ -1,13 +1,13 @@
-//! Cut at every write: what a crash leaves is the state of a commit, whole.
+//! A crash at every write leaves exactly the state of a commit.
 //!
-//! 1. A prefix of the writes shows the commit whose primary superblock is the last in it; with
-//!    writes reordered or lost, that of a commit between the last that was durable and the one
-//!    under way.
-//! 2. All that was done before a commit that was asked for is in it. Where one file alone was
-//!    synced, that file is in it, all names are, and what other files hold is what they may
-//!    ([`History`]). So is what a file holds that is overwritten in place, at any time.
-//! 3. Nothing is logged: an fsync is a commit. Where it is not, [`super::fsync_cuts`] judges.
-//! 4. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
+//! 1. A prefix of the writes shows the commit whose primary superblock is the last one in it. With
+//!    writes reordered or lost, the state is that of a commit between the last durable one and the
+//!    one in progress.
+//! 2. An explicit commit has everything done before it. If only one file was synced, that file and
+//!    all names are complete, and other files have content allowed by [`History`]. Files that are
+//!    overwritten in place always do.
+//! 3. The log is disabled: an fsync is a commit. [`super::fsync_cuts`] tests the log.
+//! 4. `btrfs check` accepts the result, Linux shows the same, and it can be written again.
 
 use anyhow::{Context, ensure};
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
@@ -28,31 +28,31 @@ use super::made::{Made, check_file, kinds, with_memory};
 use super::ours::{judge_by_linux, use_by_linux};
 use super::{is_torture, open_device, seed};
 
-/// Where the primary superblock is, in bytes.
+/// The offset of the primary superblock, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
 /// Operations before each commit.
 const OPERATIONS: usize = 40;
 /// Commits of a workload.
 const COMMITS: usize = 6;
-/// Commits with little memory, and files before each.
+/// The number of commits with little memory, and of files before each.
 const HURRIED_COMMITS: usize = 3;
 const HURRIED_FILES: usize = 1000;
-/// In CI, one state in so many goes before btrfs-progs and Linux.
+/// In CI, one in this many states is checked by btrfs-progs and Linux.
 const JUDGED: u64 = 10;
-/// Of a file that is overwritten in place (`FS_NOCOW_FL`).
+/// The flag of a file that is overwritten in place (`FS_NOCOW_FL`).
 const NOCOW: u32 = 0x80_0000;
-/// What the sync of another file may leave as it was.
+/// Attributes that may be old after the sync of another file.
 const LATE: &[&str] = &["size", "segments", "content", "mtime", "ctime"];
 
-/// What was durable at some time.
+/// A durable state.
 struct Commit {
-    /// How many events there were, and how many of them wrote the primary superblock.
+    /// The number of events, and of those that wrote the primary superblock.
     end: usize,
     superblocks: usize,
-    /// What there was to be seen.
+    /// The visible state.
     shown: Manifest,
     model: Model,
-    /// What was done to files since all of them were durable; nothing where all are now.
+    /// The changes to files since all of them were durable; `None` if all are.
     since: Option<Since>,
 }
 
@@ -62,12 +62,12 @@ struct Since {
     synced: FileId,
 }
 
-/// What was done, and what was to be seen at each commit.
+/// A recording, and the state at each commit.
 struct Workload {
     recording: Recording,
     /// The first is that of mkfs.
     commits: Vec<Commit>,
-    /// All that files ever held.
+    /// All contents that files ever had.
     ever: History,
 }
 
@@ -87,7 +87,7 @@ impl Workload {
         Self { recording, commits, ever: writer.ever }
     }
 
-    /// The commits that a state may show: from one to another.
+    /// Returns the first and the last commit that a state may show.
     fn may_show(&self, state: &State, is_prefix: bool) -> (usize, usize) {
         let last = self.commits.len() - 1;
         let durable = self.commits.iter().rposition(|commit| commit.end <= state.completed);
@@ -102,7 +102,7 @@ impl Workload {
         (shown, shown)
     }
 
-    /// What is there is what a commit left.
+    /// Checks that the visible state is that of a commit.
     fn check(&self, commit: &Commit, shown: &Manifest, opened: &Filesystem) -> anyhow::Result<()> {
         let ignored = if commit.since.is_some() { LATE } else { &[] };
         let mut differences = diff(&commit.shown, shown, ignored);
@@ -141,13 +141,13 @@ fn is_content(difference: &Difference) -> bool {
     matches!(difference.attribute.as_str(), "content" | "segments")
 }
 
-/// How many of these wrote the primary superblock.
+/// Returns the number of writes of the primary superblock.
 fn superblocks(events: &[userbtrfs_testkit::devices::Recorded]) -> usize {
     let is_superblock = |event: &Event| matches!(event, Event::Write { offset: SUPERBLOCK, .. });
     events.iter().filter(|recorded| is_superblock(&recorded.event)).count()
 }
 
-/// Who does a workload.
+/// The execution of a workload.
 struct Writer {
     device: Arc<RecordingDevice>,
     target: EngineTarget,
@@ -194,7 +194,7 @@ impl Writer {
         self.history = History::from(&self.model);
     }
 
-    /// Something was made durable, unless it was already.
+    /// Records the durable state, if a superblock was written since the last one.
     fn note(&mut self, shown: Manifest, since: Option<Since>) {
         let log = self.device.log();
         let (end, superblocks) = (log.len(), superblocks(&log));
@@ -230,7 +230,8 @@ fn a_cut_leaves_one_commit_or_the_next() {
     }
 }
 
-/// Little memory, so that leaves are written before their commit, and discards of what is free.
+/// Runs a workload with little memory, so that leaves are written before their commit, and with
+/// discards.
 fn hurried(made: &Made, seed: u64) -> Workload {
     let device = Arc::new(RecordingDevice::on(&made.image()));
     let mut options = OpenOptions::new();
@@ -262,12 +263,12 @@ fn hurried(made: &Made, seed: u64) -> Workload {
     Workload { recording, commits, ever: History::default() }
 }
 
-/// Whether a block of a tree was written: its header names the filesystem.
+/// Returns whether the event writes a tree block: its header has the id of the filesystem.
 fn is_tree_block(event: &Event, fsid: [u8; 16]) -> bool {
     matches!(event, Event::Write { bytes, .. } if bytes.get(32..48) == Some(&fsid[..]))
 }
 
-/// Makes a directory with many files, some with data of their own, and removes the one before.
+/// Creates a directory with many files, some with extents, and removes the previous one.
 fn change_much(filesystem: &Filesystem, round: usize, random: &mut Random) {
     let root = filesystem.root();
     let dir = root.create_dir(round.to_string().as_bytes(), 0o755).unwrap();
@@ -334,7 +335,7 @@ impl Judge<'_> {
         image.write_to(&used).unwrap();
         use_by_linux(self.linux, what, &used);
         judge_by_linux(self.linux, what, &used);
-        // It goes on as if nothing had been.
+        // Writing continues normally.
         let mut target = EngineTarget::on_image(&file).unwrap();
         for operation in Generator::new(1, self.made.options.nodesize).take(OPERATIONS) {
             match operation {
@@ -344,7 +345,7 @@ impl Judge<'_> {
         }
         target.close().unwrap();
         check_file(what, &file);
-        // Often: the kernel's log holds only so much.
+        // After each image: the kernel log has a limited size.
         self.linux.assert_no_complaints().unwrap();
     }
 }

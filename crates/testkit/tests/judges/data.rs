@@ -1,5 +1,5 @@
-//! What is on the disk of files that we wrote: extents as large as can be, and never a wrong byte
-//! where it is damaged.
+//! Data of files written by us: extents are as long as possible, and damage never yields a wrong
+//! byte.
 
 use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile};
@@ -13,7 +13,7 @@ use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, seed};
 
 const SECTOR: u64 = 4096;
-/// The longest extent there is, in bytes.
+/// The maximum length of an extent, in bytes.
 const EXTENT_MAX: u64 = 128 * MIB;
 
 fn open_for_writing(device: &Arc<SparseDevice>, memory: u64) -> Filesystem {
@@ -22,7 +22,7 @@ fn open_for_writing(device: &Arc<SparseDevice>, memory: u64) -> Filesystem {
     options.open_devices(vec![device.clone()]).unwrap()
 }
 
-/// The bytes of a large file, and how many are written at once.
+/// The size of a large file, and the number of bytes per write.
 const SIZE: u64 = 300 * MIB;
 const PART: u64 = 192 << 10;
 
@@ -43,7 +43,7 @@ fn what_is_written_in_sequence_lies_in_sequence() {
     let extents = file.extents().unwrap();
     assert!(extents.len() <= 150, "{} extents", extents.len());
     assert!(extents.iter().all(|extent| extent.len <= EXTENT_MAX));
-    // One at the end of each block group, at most.
+    // At most one at the end of each block group.
     let gaps = extents.windows(2).filter(|pair| end(&pair[0].kind) != start(&pair[1].kind));
     assert!(gaps.count() <= 12, "{extents:?}");
     drop(file);
@@ -60,10 +60,10 @@ fn what_is_written_in_sequence_lies_in_sequence() {
     assert_eq!(at, SIZE);
 }
 
-/// A little more than fits into one extent.
+/// Slightly more than fits into one extent.
 const MORE: u64 = EXTENT_MAX + 8 * MIB;
 
-/// How a file gets as much.
+/// A way to allocate this much for a file.
 type Make = fn(&File, &Arc<Buffer>);
 
 #[test]
@@ -71,7 +71,7 @@ fn an_extent_is_as_long_as_can_be_and_no_longer() {
     skip_unless_linux!();
     let made = Made::new("huge", 8 << 30, Options::default());
     let device = Arc::new(made.image().to_device());
-    // With so much memory nothing is written before all of it is there.
+    // With so much memory nothing is written before all data is in it.
     let filesystem = open_for_writing(&device, 8192);
     let len = usize::try_from(MORE).unwrap();
     let bytes = Arc::new(Buffer::from(&pattern::bytes(3, 0, len)[..]));
@@ -114,10 +114,10 @@ fn end(kind: &ExtentKind) -> u64 {
     }
 }
 
-/// Files of some sizes, of which none is inline.
+/// Sizes of files, none of which is inline.
 const SIZES: [u64; 8] = [2049, 4095, 4096, 4097, 50_000, 131_072, 300_001, 1_000_000];
 
-/// The same by its number.
+/// Returns the size of a file.
 fn size(number: usize) -> u64 {
     SIZES[number]
 }
@@ -155,7 +155,7 @@ fn a_damaged_sector_is_an_error_or_mended_but_never_wrong() {
     }
 }
 
-/// All files, written and closed.
+/// Returns an image with all files.
 fn written(made: &Made) -> SparseImage {
     let device = Arc::new(made.image().to_device());
     let filesystem = open_for_writing(&device, 16);
@@ -171,7 +171,7 @@ fn written(made: &Made) -> SparseImage {
     device.image()
 }
 
-/// Where the image has what is in files, by its content.
+/// Returns the sectors of the image that have data of files, found by content.
 fn sectors_of_files(image: &SparseImage) -> Vec<u64> {
     let known: std::collections::HashSet<Vec<u8>> = (0..SIZES.len())
         .flat_map(|number| {
@@ -194,7 +194,7 @@ fn flip(image: &mut SparseImage, at: u64, random: &mut Random) {
     image.write(at, &[byte[0] ^ 1 << random.below(8)]);
 }
 
-/// Reads all files; how many gave an error. None gives a wrong byte.
+/// Reads all files; returns the number of errors. No file returns a wrong byte.
 fn read_all(what: &str, image: &SparseImage) -> u32 {
     let filesystem = open_device(Arc::new(image.to_device())).unwrap();
     let mut errors = 0;

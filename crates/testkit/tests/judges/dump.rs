@@ -1,4 +1,4 @@
-//! Every golden image: our dumps are those of btrfs-progs, item by item.
+//! Our dumps of every golden image equal those of btrfs-progs, item by item.
 
 use std::fs::{self, File};
 
@@ -8,16 +8,16 @@ use userbtrfs_testkit::dump_compare::{compare, normalize};
 
 use super::{Unpacked, shown};
 
-/// Of a tree that is half dropped, btrfs-progs show the root alone: they give up at the first block
-/// that is gone. We go on.
+/// The image with a half-dropped tree: btrfs-progs only show its root, since they stop at the first
+/// missing block, while we continue.
 const HALF_DROPPED: &str = "half-dropped";
 
-/// The dump without the blocks of subvolume 256, which is half dropped, but for its root.
+/// Removes the blocks of subvolume 256, which is half dropped, from the dump, except its root.
 fn without_what_is_below_a_dropped_root(dump: &str) -> String {
     let mut shown = true;
     let keep = |line: &&str| {
         if line.starts_with("leaf ") || line.starts_with("node ") {
-            // The second line of a block's head has no owner, and belongs to the first.
+            // The second line of a block header has no owner, and belongs to the first.
             let below = line.ends_with(" owner 256") && !line.contains(" level 2 ");
             shown = if line.contains(" flags ") { shown } else { !below };
         } else if !line.starts_with(['\t', ' ']) && line.contains(" tree key ") {

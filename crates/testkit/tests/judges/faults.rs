@@ -1,11 +1,12 @@
-//! Each read, write and flush of a workload fails in turn, also for want of space below: the caller
-//! is told of an I/O error, nothing is written after a failed commit, and the image reopens at a
-//! commit, clean.
+//! Each read, write and flush of a workload fails in turn, also because of a full host filesystem:
+//! the caller gets an I/O error, nothing is written after a failed commit, and the image reopens
+//! cleanly at a commit.
 //!
-//! 1. Data that cannot be written is told to who syncs or closes its file, or commits; all else
-//!    goes on. What the file holds then is, byte by byte, what it held at some time ([`History`]).
-//! 2. What is read after a failure is what was there since the last commit, or an error.
-//! 3. Nothing is logged: an fsync is a commit.
+//! 1. A failed write of data is reported by syncing or closing its file, or by a commit; everything
+//!    else continues. Each byte of the file then has a value that it had at some time
+//!    ([`History`]).
+//! 2. A read after a failure returns data from since the last commit, or an error.
+//! 3. The log is disabled: an fsync is a commit.
 
 use std::sync::mpsc;
 use std::thread;
@@ -28,20 +29,20 @@ use userbtrfs_testkit::{pattern, skip_unless_linux, walk_ours};
 use super::made::{Made, check_image, check_image_by_copy, kinds};
 use super::{assert_none, is_torture, open_device, seed};
 
-/// Operations of the workload that is there before, and of the one in which things fail.
+/// Operations of the initial workload, and of the one with faults.
 const LENGTH: usize = 160;
-/// Faults of each kind that are tried in CI.
+/// Faults of each kind that are tested in CI.
 const SAMPLE: usize = 12;
-/// Workloads on each kind of filesystem in torture, each of which meets one in so many faults: each
-/// of its requests fails, in one of the ways at least.
+/// Workloads on each kind of filesystem in torture; each meets one in this many faults, so that
+/// each request fails, in at least one of the ways.
 const ROUNDS: usize = 3;
-/// How long a workload may take.
+/// The time limit of a workload.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What a failed write of data may leave as it was.
+/// Attributes that may be old after a failed write of data.
 const LATE: &[&str] = &["size", "segments", "content", "mtime"];
 
-/// What is done, to what.
+/// Operations and the filesystem to apply them to.
 struct Workload {
     base: SparseImage,
     before: Model,
@@ -49,7 +50,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// Fills a filesystem, so that there is something to read.
+    /// Fills a filesystem, so that there is data to read.
     fn new(made: &Made, seed: u64) -> Self {
         let node_size = made.options.nodesize;
         let device = Arc::new(made.image().to_device());
@@ -66,7 +67,7 @@ impl Workload {
         Self { base: device.image(), before, operations }
     }
 
-    /// How many requests of a kind there are.
+    /// Returns the number of requests of a kind.
     fn count(&self, request: Request) -> u64 {
         let device = self.device();
         let run = Run::new(self, &device).unwrap().finish();
@@ -79,8 +80,8 @@ impl Workload {
     }
 }
 
-/// What fills a filesystem, and what is done then: by the first seed from this one on that leaves
-/// out nothing of what [`is_varied`] asks for.
+/// Draws operations to fill a filesystem, and those to run then, from the first seed that satisfies
+/// [`is_varied`].
 fn draw(seed: u64, node_size: u32) -> (Vec<Operation>, Vec<Operation>) {
     let mut drawn = (seed..).map(|seed| {
         let mut generator = Generator::new(seed, node_size).commit_every(40);
@@ -92,8 +93,8 @@ fn draw(seed: u64, node_size: u32) -> (Vec<Operation>, Vec<Operation>) {
     drawn.find(is_wanted).expect("seeds do not end")
 }
 
-/// Whether after this filling data is written, space is set aside, and attributes and xattrs are
-/// set.
+/// Returns whether the operations after the filling write data, allocate space, and set attributes
+/// and xattrs.
 fn is_varied(node_size: u32, filling: &[Operation], operations: &[Operation]) -> bool {
     let mut model = Model::new(node_size);
     for operation in filling {
@@ -116,25 +117,25 @@ fn open_for_writing(device: Arc<dyn userbtrfs::device::Device>) -> userbtrfs::Re
     options.open_devices(vec![device])
 }
 
-/// A workload under way.
+/// A running workload.
 struct Run<'a> {
     workload: &'a Workload,
     filesystem: Filesystem,
     actor: Actor,
-    /// What was done.
+    /// The state after the operations so far.
     model: Model,
-    /// What may be on the disk: the last commit that ended well, and those that were tried since.
+    /// The possible durable states: the last successful commit, and those attempted since.
     durable: Vec<Model>,
-    /// What was done to files since nothing had failed.
+    /// The changes to files since the last state without failures.
     history: History,
     device: Arc<FaultyDevice>,
-    /// How many calls said that something failed.
+    /// The number of calls that reported a failure.
     told: u64,
     /// Whether the filesystem has turned read-only.
     stopped: bool,
 }
 
-/// How a workload ended.
+/// The result of a workload.
 struct Ended {
     durable: Vec<Model>,
     history: History,
@@ -179,7 +180,7 @@ impl<'a> Run<'a> {
         checked.unwrap_or_else(|error| panic!("{error:#}"));
     }
 
-    /// What is in memory is what was done, but for data of files that could not be written.
+    /// Checks that the state in memory is that of the model, except data that could not be written.
     fn check_shown(&self) {
         let Ok(shown) = walk_ours::walk(&self.filesystem) else {
             return assert!(self.device.failed() > 0, "it cannot be read");
@@ -198,7 +199,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, operation: &Operation) {
         let is_lossy = self.device.failed() > 0;
         if is_lossy && matches!(operation, Operation::Append { .. }) {
-            // Where the file ends is not known.
+            // The end of the file is not known.
             return;
         }
         let makes_durable =
@@ -224,7 +225,7 @@ impl<'a> Run<'a> {
                 self.check_answer(operation, &answer, &expected);
                 if makes_durable {
                     self.durable.drain(..self.durable.len() - 1);
-                    // A sync writes the data of one file.
+                    // A sync only writes the data of one file.
                     let is_all = !matches!(operation, Operation::Sync { .. });
                     if is_all && self.device.failed() == 0 {
                         self.history = History::from(&self.model);
@@ -236,7 +237,7 @@ impl<'a> Run<'a> {
                 self.stopped = !self.filesystem.is_writable();
                 assert!(self.stopped || found != Err(Errno::ROFS), "{operation}: no reason");
                 if matches!(operation, Operation::Reopen | Operation::Close { .. }) {
-                    // The handles are gone all the same.
+                    // The handles are closed anyway.
                     self.model = after;
                 }
             }
@@ -245,8 +246,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What ended well ended as it must; what is read is exactly what is there, but where something
-/// failed before: then it is what was there at some time.
+/// Checks a successful operation: it must succeed in the model, too; a read returns exactly the
+/// content, or, after a failure, content from some time.
 pub(crate) fn check_answer(
     (model, history, has_failed): (&Model, &History, bool),
     operation: &Operation,
@@ -264,7 +265,7 @@ pub(crate) fn check_answer(
     history.check_read(file, range, &found.0).with_context(|| operation.to_string())
 }
 
-/// Whether an operation changes what is in the filesystem.
+/// Returns whether an operation changes the filesystem.
 pub(crate) fn is_change(operation: &Operation) -> bool {
     match operation {
         Operation::Open { .. } | Operation::Close { .. } | Operation::Read { .. } => false,
@@ -278,7 +279,7 @@ fn every_request_fails_in_turn() {
     skip_unless_linux!();
     let (seed, all) = (seed(), kinds());
     let (tried, rounds) = if is_torture() { (all.len(), ROUNDS) } else { (3, 1) };
-    // No two workloads are the same.
+    // All workloads differ.
     let mut seeds = (seed..).step_by(1000);
     for made in all.iter().take(tried) {
         for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
@@ -287,12 +288,12 @@ fn every_request_fails_in_turn() {
     }
 }
 
-/// Has a workload meet faults: each that comes in its turn, of so many turns.
+/// Runs a workload with every `turns`th of its faults, starting at `turn`.
 fn fail_in_turn(made: &Made, seed: u64, (turn, turns): (usize, usize)) {
     let what = format!("{}, seed {seed}", made.name);
     let workload = Arc::new(Workload::new(made, seed));
     for request in [Request::Read, Request::Write, Request::Flush] {
-        // How many requests there are varies from run to run: the last faults may meet none.
+        // The number of requests varies from run to run: the last faults may not be reached.
         let faults = faults(request, workload.count(request), seed, SAMPLE);
         let faults: Vec<_> = faults.into_iter().skip(turn).step_by(turns).collect();
         let tried = faults.len();
@@ -302,12 +303,12 @@ fn fail_in_turn(made: &Made, seed: u64, (turn, turns): (usize, usize)) {
     }
 }
 
-/// The faults that are tried: for every n in torture, else so many.
+/// Returns the faults to test: all of them in torture, otherwise `sample` of them.
 pub(crate) fn faults(operation: Request, count: u64, seed: u64, sample: usize) -> Vec<Fault> {
     assert!(count > 0, "there are requests to fail: {operation:?}");
     let mut kinds = vec![(How::Eio, false), (How::Eio, true), (How::Short, false)];
     if operation != Request::Read {
-        // A disk that is full may stay so.
+        // A full disk may stay full.
         kinds.extend([(How::NoSpace, false), (How::NoSpace, true)]);
     }
     let of =
@@ -320,7 +321,7 @@ pub(crate) fn faults(operation: Request, count: u64, seed: u64, sample: usize) -
     faults
 }
 
-/// Whether the fault was met.
+/// Tests one fault; returns whether it was reached.
 fn judge(what: &str, workload: &Arc<Workload>, fault: Fault) -> bool {
     let what = format!("{what}: {fault:?}");
     let inner = Arc::new(workload.base.to_device());
@@ -331,7 +332,7 @@ fn judge(what: &str, workload: &Arc<Workload>, fault: Fault) -> bool {
         None => (vec![workload.before.clone()], None),
         Some(ended) => {
             if fault.operation != Request::Read && device.failed() > 0 {
-                // Of a write of data nobody need be told if the file is gone.
+                // A failed write of data need not be reported if the file is deleted.
                 let may_go_on = fault.operation == Request::Write;
                 assert!(ended.told > 0 || may_go_on, "{what}: nobody was told");
                 assert!(ended.stopped || may_go_on, "{what}: not read-only");
@@ -344,7 +345,7 @@ fn judge(what: &str, workload: &Arc<Workload>, fault: Fault) -> bool {
     device.failed() > 0
 }
 
-/// Runs the workload, but no longer than it may take; nothing where it cannot be opened.
+/// Runs the workload with a time limit; `None` if the filesystem cannot be opened.
 fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>) -> Option<Ended> {
     let (workload, device) = (Arc::clone(workload), Arc::clone(device));
     in_time(what, move || match Run::new(&workload, &device) {
@@ -356,7 +357,7 @@ fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>)
     })
 }
 
-/// Does something that neither panics nor takes longer than it may.
+/// Calls `act` and panics if that panics or exceeds the time limit.
 pub(crate) fn in_time<T: Send + 'static>(
     what: &str,
     act: impl FnOnce() -> T + Send + 'static,
@@ -373,12 +374,12 @@ pub(crate) fn in_time<T: Send + 'static>(
     }
 }
 
-/// The image is clean, and shows one of these: in all if nobody was told of something else, which
-/// the history has.
+/// Checks that the image is clean and shows one of these states: completely, unless failures were
+/// reported; then `history` has the possible contents.
 fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model], history: Option<&History>) {
     let image = device.image();
     let opened = open_device(Arc::new(image.to_device())).unwrap();
-    // What is cut short may be the primary superblock; btrfs-progs read another if asked to.
+    // The failed write may be that of the primary superblock; btrfs-progs read a mirror on request.
     match opened.notices() {
         [] => check_image(what, &image),
         _ => check_image_by_copy(what, &image),
@@ -401,14 +402,14 @@ fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model], history:
     }
 }
 
-/// Whether it is of what a failed write of data may leave.
+/// Returns whether the difference may result from a failed write of data.
 fn may_be_late(difference: &Difference, shown: &Manifest) -> bool {
     let is_file = |entry: &Entry| entry.kind == Kind::File;
     let of_file = shown.get(difference.path.as_slice()).is_some_and(is_file);
     of_file && LATE.contains(&difference.attribute.as_str())
 }
 
-/// Data that cannot be written is told to who syncs or closes, once, and is gone.
+/// A failed write of data is reported once, by sync or close, and the data is lost.
 #[test]
 fn a_failed_write_of_data_is_told_once_and_the_old_data_stays() {
     let made = &kinds()[0];
@@ -447,7 +448,7 @@ fn a_failed_write_of_data_is_told_once_and_the_old_data_stays() {
     }
 }
 
-/// What could not be written whole takes no space, where discards are wanted.
+/// A partly failed write takes no space, if discards are enabled.
 #[test]
 fn a_failed_write_of_data_gives_its_space_back() {
     let inner = Arc::new(kinds()[0].image().to_device());
@@ -471,8 +472,8 @@ fn a_failed_write_of_data_gives_its_space_back() {
     check_image("given back", &inner.image());
 }
 
-/// What is written past memory and fails is told at once; each sector is as it was or as it was to
-/// be, now and after reopening.
+/// A failed direct write is reported immediately; each sector has the old or the new data, now and
+/// after reopening.
 #[test]
 fn a_failed_direct_write_is_told_and_leaves_each_sector_old_or_new() {
     skip_unless_linux!();
@@ -517,7 +518,7 @@ fn fail_directly(in_place: bool, how: How) {
     let left = open_device(Arc::new(inner.image().to_device())).unwrap();
     check(&left.read("/file").unwrap());
     check_image(&what, &inner.image());
-    // It is done all the same when it is tried again.
+    // Another attempt succeeds.
     file.write_direct(&buffer, start as u64).unwrap();
     file.close().unwrap();
     filesystem.close().unwrap();

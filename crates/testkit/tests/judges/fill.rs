@@ -1,9 +1,9 @@
-//! Filled with metadata to the last block and emptied again, over and over.
+//! A filesystem is filled with metadata to the last block and emptied again, repeatedly.
 //!
-//! 1. Who finds no space is told so, and what was done before stays.
-//! 2. What is there can always be removed.
-//! 3. All that was taken comes back.
-//! 4. Linux goes on with what is full.
+//! 1. If there is no space, the operation fails with ENOSPC, and earlier changes are kept.
+//! 2. Existing files can always be removed.
+//! 3. All space is freed again.
+//! 4. Linux can use a full filesystem.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ use userbtrfs_testkit::skip_unless_linux;
 use super::made::{Baseline, MIB, Made, check_full_image, check_image};
 use super::{is_torture, seed};
 
-/// How often it is filled.
+/// The number of times that it is filled.
 const TIMES: u32 = 5;
 
 fn small() -> Vec<Made> {
@@ -40,7 +40,7 @@ fn small() -> Vec<Made> {
 }
 
 #[test]
-fn what_is_filled_can_be_emptied() {
+fn filesystem_full_of_metadata_can_be_emptied() {
     skip_unless_linux!();
     let seed = seed();
     for (made, threads) in small().iter().zip([1, 4].into_iter().cycle()) {
@@ -81,8 +81,7 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
     }
 }
 
-/// Has each thread work in a directory of its own, which is made if it is not there; gives what
-/// each has to say.
+/// Runs each thread in a directory of its own, which is created if missing; returns the results.
 pub(crate) fn on_threads<T: Send>(
     filesystem: &Filesystem,
     threads: u64,
@@ -102,7 +101,7 @@ pub(crate) fn on_threads<T: Send>(
     })
 }
 
-/// Makes things until there is no space for more.
+/// Creates files until there is no space.
 fn fill(dir: &Dir, seed: u64, count: &AtomicU64) -> Result<(), Error> {
     let mut random = Random::new(seed);
     for number in 0_u64.. {
@@ -112,7 +111,7 @@ fn fill(dir: &Dir, seed: u64, count: &AtomicU64) -> Result<(), Error> {
             Err(error) => return Err(error),
         };
     }
-    // What is there can be seen, and still be removed one by one.
+    // Files can be listed, and still be removed one by one.
     for entry in dir.entries().take(10).collect::<Vec<_>>() {
         dir.remove_file(entry?.name())?;
     }

@@ -1,10 +1,11 @@
-//! Filled with data to the last mebibyte and emptied again, over and over, by one thread and by
-//! several.
+//! A filesystem is filled with data to the last mebibyte and emptied again, repeatedly, by one
+//! thread and by several.
 //!
-//! 1. What a write took is there, whatever space is left when it is written back.
-//! 2. Who finds no space is told so; overwriting may find none, and then changes nothing.
-//! 3. What is there can always be cut short and removed, and all that was taken comes back.
-//! 4. Linux goes on with what is full.
+//! 1. Data of a successful write is kept, however little space there is at writeback.
+//! 2. If there is no space, the operation fails with ENOSPC; so may an overwrite, which then
+//!    changes nothing.
+//! 3. Existing files can always be truncated and removed, and all space is freed again.
+//! 4. Linux can use a full filesystem.
 
 use rustix::io::Errno;
 use userbtrfs::mkfs::{Options, Profile};
@@ -19,13 +20,13 @@ use super::fill::on_threads;
 use super::made::{Baseline, MIB, Made, check_full_image, check_image};
 use super::{is_torture, seed};
 
-/// How often it is filled.
+/// The number of times that it is filled.
 const TIMES: u32 = 5;
-/// Large files are this long, in bytes, if there is space.
+/// The size of large files, in bytes, if there is space.
 const LARGE: u64 = 4 * MIB;
-/// Small ones are shorter than this.
+/// Small files are shorter than this.
 const SMALL: u64 = 6000;
-/// Data may leave so much of its space, in bytes.
+/// The maximum space left for data, in bytes.
 const LEFT_MAX: u64 = MIB;
 
 fn small() -> Vec<Made> {
@@ -56,13 +57,13 @@ fn what_is_filled_with_data_can_be_emptied() {
     }
 }
 
-/// A file, and what must be in it: its size and seed, from the start on.
+/// A file and its expected content: size and seed.
 #[derive(Clone)]
 struct Filled {
     name: Vec<u8>,
     size: u64,
     seed: u32,
-    /// A range that another seed made.
+    /// A range with another seed.
     over: Option<(u64, u64, u32)>,
 }
 
@@ -134,7 +135,7 @@ fn open_for_writing(device: &Arc<SparseDevice>) -> Filesystem {
     options.open_devices(vec![device.clone()]).unwrap()
 }
 
-/// Makes files of some sizes until there is no space for more.
+/// Creates files of some sizes until there is no space.
 fn fill(dir: &Dir, sizes: std::ops::Range<u64>, files: &mut Vec<Filled>, random: &mut Random) {
     loop {
         let name = format!("{}-{}", files.len(), "n".repeat(random.index(40))).into_bytes();
@@ -157,7 +158,7 @@ fn assert_no_space(error: &Error) {
     assert_eq!(errno(error), Errno::NOSPC, "{error}");
 }
 
-/// How many bytes were taken.
+/// Writes until there is no space; returns the number of bytes written.
 fn write_until_full(file: &File, wanted: u64, seed: u32, random: &mut Random) -> u64 {
     let mut size = 0;
     while size < wanted {
@@ -187,7 +188,7 @@ fn overwrite(dir: &Dir, files: &mut [Filled], random: &mut Random) {
     }
 }
 
-/// Data has all its space, but for a little.
+/// Checks that data uses almost all of its space.
 fn assert_full(what: &str, filesystem: &Filesystem) {
     let usage = filesystem.usage().unwrap();
     for kind in usage.kinds.iter().filter(|kind| kind.flags == BlockGroupFlags::DATA) {
@@ -203,7 +204,7 @@ fn assert_holds(what: &str, dir: &Dir, files: &[Filled]) {
     }
 }
 
-/// Cuts some short, punches others, and removes all.
+/// Truncates some files, punches holes into others, and removes all.
 fn empty(what: &str, dir: &Dir, mut files: Vec<Filled>, random: &mut Random) {
     random.shuffle(&mut files);
     for filled in files {
@@ -215,7 +216,7 @@ fn empty(what: &str, dir: &Dir, mut files: Vec<Filled>, random: &mut Random) {
             }
             _ => Ok(()),
         });
-        // Cutting within a sector writes it anew, for which there may be no space.
+        // Truncating within a sector rewrites it, for which there may be no space.
         if let Err(error) = ended {
             assert_no_space(&error);
         }

@@ -1,8 +1,8 @@
-//! One file before plain memory, in the manner of fsx: every way to read and to write it, at random
-//! places that overlap, and after each the same bytes in both.
+//! One file compared with plain memory, in the manner of fsx: all kinds of reads and writes at
+//! random overlapping ranges, with equal content after each.
 //!
-//! 1. A list of acts that fails is shrunk; what an act does depends on itself and the file alone.
-//! 2. What seeks find holds all bytes that are not zero, and what they call a hole reads as zeros.
+//! 1. A failing list of steps is shrunk; the effect of a step only depends on itself and the file.
+//! 2. The data ranges found by seeks contain all non-zero bytes, and the holes read as zeros.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ use super::made::{MIB, Made, check_image};
 use super::ours::assert_holds;
 use super::{is_torture, seed};
 
-/// Acts of one list.
+/// The number of steps in a list.
 const LENGTH: usize = 10_000;
-/// The file is no longer than this, in bytes.
+/// The maximum size of the file, in bytes.
 const SIZE_MAX: u64 = 640 << 10;
 const SECTOR: u64 = 4096;
 const NAME: &[u8] = b"file";
 
-/// What is done to the file.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Read,
@@ -45,7 +45,7 @@ enum Act {
     Reopen,
 }
 
-/// An act on a range.
+/// A step: an act on a range.
 #[derive(Clone, Copy)]
 struct Step {
     act: Act,
@@ -80,14 +80,14 @@ impl Step {
         self.offset + self.length
     }
 
-    /// The same with whole sectors.
+    /// Returns the step on whole sectors.
     fn aligned(self) -> Self {
         let offset = self.offset / SECTOR * SECTOR;
         Self { offset, length: self.length.next_multiple_of(SECTOR), ..self }
     }
 }
 
-/// At an edge of something, or anywhere.
+/// Returns an offset at a boundary, or any offset.
 fn place(random: &mut Random) -> u64 {
     let near = match random.below(8) {
         0 => 0,
@@ -122,11 +122,11 @@ fn draw_act(random: &mut Random) -> Act {
     }
 }
 
-/// A file, and what must be in it.
+/// A file and its expected content.
 struct Exercise {
     device: Arc<SparseDevice>,
     memory: u64,
-    /// None only while it is reopened.
+    /// `None` only during a reopen.
     open: Option<(Filesystem, File)>,
     flat: Vec<u8>,
 }
@@ -244,7 +244,7 @@ impl Exercise {
         Ok(())
     }
 
-    /// Of what is there.
+    /// Modifies existing bytes in place.
     fn modify(&mut self, seed: u32, offset: u64, length: u64) -> Result<(), Error> {
         let end = (offset + length).min(self.flat.len() as u64);
         if offset >= end {
@@ -323,7 +323,7 @@ impl Exercise {
         self.is_hole(hole, end)
     }
 
-    /// Whether a range between two offsets reads as zeros, and is to.
+    /// Returns an error unless a range reads as zeros, and is expected to.
     fn is_hole(&self, start: u64, end: u64) -> Result<(), String> {
         let length = end.saturating_sub(start);
         self.read(start, length)?;
@@ -333,7 +333,7 @@ impl Exercise {
         }
     }
 
-    /// A range of what must be there, as far as it goes.
+    /// Returns a range of the expected content, up to its end.
     fn part(&self, offset: u64, length: u64) -> &[u8] {
         let within = |at: u64| index(at).min(self.flat.len());
         &self.flat[within(offset)..within(offset + length)]
@@ -354,7 +354,7 @@ fn same(found: &[u8], expected: &[u8], offset: u64) -> Result<(), String> {
     }
 }
 
-/// On what it is done.
+/// A kind of filesystem for the test.
 struct Kind {
     made: Made,
     in_place: bool,

@@ -1,11 +1,12 @@
-//! Cut at every write, where files and directories are fsynced: what was fsynced is there.
+//! A crash at every write while files and directories are fsynced: fsynced changes are kept.
 //!
-//! 1. Random operations on few names are done, with fsyncs of anything in between and now and then
-//!    a commit. What a crash leaves of them is what [`SyncJournal`] says must be left.
-//! 2. In some of what is left, all can be removed by us.
-//! 3. A part goes before Linux, which replays what we replay, and before `btrfs check`.
-//! 4. So it is where block groups are made in between, which no superblock names yet.
-//! 5. What fails is made as short as can be, and printed.
+//! 1. Random operations on few names, with fsyncs of any object in between and occasional commits.
+//!    A crash leaves what [`SyncJournal`] requires.
+//! 2. In some of the states, userbtrfs can remove everything.
+//! 3. Some states are replayed by Linux as well, with the same result, and checked by `btrfs
+//!    check`.
+//! 4. All this also holds if block groups are created that no superblock refers to yet.
+//! 5. A failing sequence is shrunk and printed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,25 +27,25 @@ use userbtrfs_testkit::target::{Target, step};
 use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number, shortened};
 use super::{is_torture, open_device, seed};
 
-/// States of a sequence that we judge, and that Linux judges.
+/// The numbers of states of a sequence that are checked by us, and by Linux.
 const STATES: usize = 40;
 const STATES_FOR_LINUX: usize = 6;
-/// In one of so many states all is removed.
+/// In one of this many states everything is removed.
 const REMOVED: u64 = 16;
-/// States in which a sequence is looked at while it is made shorter.
+/// The number of states per attempt to shrink a sequence.
 const STATES_TO_SHRINK: usize = 30;
 
-/// Files of a sequence in which block groups are made.
+/// The number of files in a sequence that need new block groups.
 const LONG_FILES: usize = 2;
-/// One of so many sequences is such a one before Linux.
+/// One in this many sequences for Linux has such files.
 const LONG_FOR_LINUX: u64 = 8;
 
-/// What was done.
+/// The result of executing a sequence.
 struct Acted {
     recording: Recording,
     journal: SyncJournal,
     cut: Time,
-    /// How often something was committed since a block group was new.
+    /// The number of commits because of a new block group.
     for_new_groups: u64,
 }
 
@@ -84,19 +85,19 @@ fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
     Ok(Acted { recording, journal, cut, for_new_groups })
 }
 
-/// The states of what was done: half of them in order.
+/// Returns random states after a crash: half of them prefixes.
 fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item = State> + '_ {
     let in_order = states(recording, Choice::Sample { seed, count: count / 2 });
     in_order.chain(states(recording, Choice::Reordered { seed, count: count - count / 2 }))
 }
 
-/// We replay it, and look at what is left.
+/// Replays the log and checks the state.
 fn judge(acted: &Acted, state: &State) -> Result<()> {
     let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
     acted.journal.check(&acted.recording, state.completed, &left)
 }
 
-/// All can be removed, and nothing is left of it when it is opened again.
+/// Checks that everything can be removed, and is still gone after a reopen.
 fn judge_removal(state: &State) -> Result<()> {
     let mut target = EngineTarget::on_device(Arc::new(state.image.to_device()))?;
     target.filesystem().root().remove_content().context("removing all")?;
@@ -105,12 +106,12 @@ fn judge_removal(state: &State) -> Result<()> {
     target.close()
 }
 
-/// Does a sequence and judges what is left of it in so many states.
+/// Executes a sequence and checks `count` states; returns the number of checked states.
 fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
     judge_all(&act(base, steps)?, seed, count)
 }
 
-/// Judges so many states of what was done.
+/// Checks `count` states; returns the number of checked states.
 fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut judged = 0;
@@ -125,7 +126,7 @@ fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
     Ok(judged)
 }
 
-/// As short as can be, and still an error.
+/// Shrinks a failing sequence; returns its description.
 fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
     println!("seed {seed} fails");
     let run = |steps: &[Step]| run(sequence.base, steps, seed, STATES_TO_SHRINK);

@@ -1,12 +1,12 @@
-//! Each request fails in turn, where files and directories are fsynced: who syncs is told, or what
-//! it synced is there.
+//! Each request fails in turn while files and directories are fsynced: a sync reports the failure,
+//! or what it synced is durable.
 //!
-//! 1. The workload is a random sequence with fsyncs of anything, on a filesystem that something is
-//!    in. What is left of it at its end, and where it is cut before, is what [`SyncJournal`] says.
-//! 2. An fsync that waited for a group that failed is told so, though a commit follows that ends
-//!    well; and so is one whose flush failed.
-//! 3. Where the primary superblock is in pieces, what was committed must be there, no log.
-//! 4. A part is judged by `btrfs check`, and goes before Linux.
+//! 1. The workload is a random sequence with fsyncs of any object, on a filesystem with data. The
+//!    state at its end, and after a crash before, is what [`SyncJournal`] requires.
+//! 2. An fsync that waited for a failed log commit gets an error, even if a commit after it
+//!    succeeds; so does one whose flush failed.
+//! 3. If the primary superblock is torn, committed changes must be found, but no log.
+//! 4. A part is checked by `btrfs check` and by Linux.
 
 use std::collections::HashMap;
 use std::thread;
@@ -42,21 +42,21 @@ use super::made::{MIB, Made, check_image_by_copy};
 use super::{is_torture, open_device, open_to_write, seed};
 
 const REQUESTS: [Request; 3] = [Request::Read, Request::Write, Request::Flush];
-/// Faults of each kind of request that are tried of a sequence in CI.
+/// The number of faults per kind of request and sequence in CI.
 const SAMPLE: usize = 10;
-/// Sequences in CI, and in torture.
+/// The number of sequences in CI, and in torture.
 const SEQUENCES: u64 = 24;
 const SEQUENCES_OF_TORTURE: u64 = 2_000;
-/// States of a run that we judge.
+/// The number of states of a run that we check.
 const STATES: usize = 6;
-/// What is left of one in so many runs is repaired and checked, and goes before Linux.
+/// One in this many runs is repaired and checked, and one is checked by Linux.
 const CHECKED: u64 = 8;
 const BEFORE_LINUX: u64 = 24;
-/// Who waits for one group, and how long they take at most to be there, in CI.
+/// The number of threads that wait for one log commit, and the time for them to arrive.
 const WAITING: usize = 8;
 const GATHERING: Duration = Duration::from_millis(20);
 
-/// What is done, to what.
+/// Operations and the filesystem to apply them to.
 #[derive(Clone)]
 struct Workload {
     base: &'static Base,
@@ -66,7 +66,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// Does the first steps, so that there is something to read; the others are to be done.
+    /// Executes the first steps, so that there is data to read; `steps` are executed later.
     fn new(base: &'static Base, first: &[Step], steps: &[Step]) -> Result<Self> {
         let device = Arc::new(base.image.to_device());
         let filesystem = open(base, device.clone())?;
@@ -85,7 +85,7 @@ impl Workload {
         Ok(Self { base, image: device.image(), before, steps: steps.to_vec() })
     }
 
-    /// How many requests of a kind there are.
+    /// Returns the number of requests of a kind.
     fn count(self: &Arc<Self>, request: Request) -> Result<u64> {
         let ended = run(self, None)?.expect("nothing fails");
         Ok(ended.device.count(request))
@@ -98,26 +98,26 @@ fn open(base: &Base, device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
     options.open_devices(vec![device])
 }
 
-/// How the last sync went.
+/// The record of the last sync.
 type Heard = Arc<Mutex<Option<SyncRecord>>>;
 
-/// A workload under way.
+/// A running workload.
 struct Run {
     filesystem: Filesystem,
     actor: Actor,
     model: Model,
-    /// What was in files since it was opened.
+    /// The contents of files since it was opened.
     history: History,
     journal: SyncJournal,
     device: Arc<FaultyDevice>,
     recording: Arc<RecordingDevice>,
     heard: Heard,
     fault: Option<Fault>,
-    /// Failures of the steps that are done.
+    /// The number of failures in the steps so far.
     failed: u64,
 }
 
-/// What was done.
+/// The result of a workload.
 struct Ended {
     journal: SyncJournal,
     device: Arc<FaultyDevice>,
@@ -125,7 +125,7 @@ struct Ended {
     cut: Time,
 }
 
-/// Does a workload; nothing where it cannot be opened.
+/// Runs a workload; `None` if the filesystem cannot be opened.
 fn run(workload: &Arc<Workload>, fault: Option<Fault>) -> Result<Option<Ended>> {
     let workload = Arc::clone(workload);
     in_time("a workload", move || caught(|| run_here(&workload, fault)))
@@ -196,7 +196,7 @@ impl Run {
     fn step(&mut self, step: &Step) -> Result<()> {
         let before = self.recording.count();
         match step {
-            // Where the file ends is not known.
+            // The end of the file is not known.
             Step::Do(Operation::Append { .. }) if self.device.failed() > 0 => return Ok(()),
             Step::Do(operation) => self.operate(operation, before)?,
             Step::Sync { object, data_only } => self.sync(object, *data_only, before)?,
@@ -206,8 +206,8 @@ impl Run {
         Ok(())
     }
 
-    /// Tells the journal of failures since the last step, which may be of data that is written
-    /// when it suits; gives how many there are of all steps.
+    /// Records failures since the last step in the journal, which may be from writeback; returns
+    /// the total number of failures.
     fn suspect(&mut self) -> u64 {
         let failed = self.device.failed();
         if failed > self.failed {
@@ -248,7 +248,7 @@ impl Run {
                 Err(_) => ensure!(found == expected, "{found:?}, not {expected:?}"),
             }
             self.journal.note(&self.model, operation, meanwhile);
-            // What it changed may be dropped already, and somebody told.
+            // The data of this operation may be dropped already, and the error reported.
             self.suspect();
             if is_late {
                 self.journal.told(closed);
@@ -260,7 +260,7 @@ impl Run {
         let tried = after.clone();
         self.history.note(&tried, operation);
         if matches!(operation, Operation::Reopen | Operation::Close { .. }) {
-            // The handles are gone all the same.
+            // The handles are closed anyway.
             self.model = after;
         }
         self.journal.note_failed(&self.model, &tried, operation, meanwhile);
@@ -292,10 +292,10 @@ impl Run {
         Ok(())
     }
 
-    /// Who must be told is.
+    /// Checks that a sync returned an error if it had to.
     fn check_told(&self, found: Outcome, has_failed: bool) -> Result<()> {
         let record = *self.heard.lock();
-        // Where something could not be read, a commit does as well.
+        // After a read error, a commit is an acceptable fallback.
         let is_read = self.fault.is_some_and(|fault| fault.operation == Request::Read);
         let must_be = !is_read && waited_for_failed(record);
         ensure!(!must_be || found.is_err(), "not told: {record:?}");
@@ -305,13 +305,13 @@ impl Run {
     }
 }
 
-/// Whether something was put into a log that could not be written.
+/// Returns whether items were added to a log that could not be written.
 fn waited_for_failed(record: Option<SyncRecord>) -> bool {
     let failed = SyncOutcome::Committed(FullCommitReason::Failed);
     record.is_some_and(|record| record.how == failed && record.items > 0)
 }
 
-/// Whether the fault was met; what is left is judged.
+/// Tests one fault and the state after it; returns whether the fault was reached.
 fn judge(workload: &Arc<Workload>, fault: Fault, seed: u64) -> Result<bool> {
     let Some(ended) = run(workload, Some(fault))? else { return Ok(true) };
     if ended.device.failed() == 0 {
@@ -353,12 +353,12 @@ fn has_primary(image: &SparseImage) -> Result<bool> {
     Ok(is_primary(&open_device(Arc::new(image.to_device()))?))
 }
 
-/// Whether it was opened by the primary superblock.
+/// Returns whether it was opened with the primary superblock.
 fn is_primary(filesystem: &Filesystem) -> bool {
     !filesystem.notices().iter().any(|notice| matches!(notice, Warning::Mirror { .. }))
 }
 
-/// Judges faults of a sequence; gives how many were met, or the shortest that fails.
+/// Tests faults of a sequence; returns how many were reached, or the shortest failing sequence.
 fn judge_sequence(seed: u64) -> Result<u64, String> {
     let sequence = Sequence::new(seed);
     let (first, steps) = sequence.steps.split_at(sequence.steps.len() / 2);
@@ -376,7 +376,7 @@ fn judge_sequence(seed: u64) -> Result<u64, String> {
     Ok(met)
 }
 
-/// As short as can be, and still an error for some fault of the kind.
+/// Shrinks a sequence that fails for some fault of the same kind; returns its description.
 fn told(sequence: &Sequence, seed: u64, fault: Fault, error: &anyhow::Error) -> String {
     println!("seed {seed}, {fault:?} fails: {error:#}");
     let (first, steps) = sequence.steps.split_at(sequence.steps.len() / 2);
@@ -392,7 +392,7 @@ fn told(sequence: &Sequence, seed: u64, fault: Fault, error: &anyhow::Error) -> 
     sequence.tell(seed, &[first, steps].concat(), &error)
 }
 
-/// Looks for a fault that is as this but for its number, and fails.
+/// Searches for a failing fault that differs from this one only in its number.
 fn find(
     base: &'static Base,
     first: &[Step],
@@ -423,7 +423,7 @@ fn who_syncs_is_told_or_it_is_there() {
     assert!(met > sequences, "faults are met");
 }
 
-/// Who syncs a file is told, too, of data of it that somebody else failed to write.
+/// A sync of a file also reports data of it that an earlier commit failed to write.
 #[test]
 fn a_write_that_failed_before_the_sync_is_told_by_it() {
     let inner = Arc::new(crowded_image().to_device());
@@ -448,13 +448,13 @@ fn a_write_that_failed_before_the_sync_is_told_by_it() {
     assert!(left == [vec![3; 100], vec![1; 8092]].concat(), "what failed is the old data");
 }
 
-/// Many wait, one for a group that is being written, the others for the next.
+/// Many threads that sync: one waits for a log commit in progress, the others for the next.
 struct Crowd {
     filesystem: Filesystem,
     held: Arc<PausedDevice>,
     device: Arc<FaultyDevice>,
     inner: Arc<SparseDevice>,
-    /// What was told of each inode.
+    /// The sync record of each inode.
     heard: Arc<Mutex<HashMap<u64, SyncRecord>>>,
 }
 
@@ -472,14 +472,14 @@ impl Crowd {
         Self { filesystem, held, device, inner, heard }
     }
 
-    /// Changes a file that is there, but no data of it, and makes it durable.
+    /// Changes an existing file, but not its data, and syncs it.
     fn sync(&self, number: usize) -> userbtrfs::Result<()> {
         let inode = self.filesystem.root().lookup(name(number).as_bytes())?;
         inode.set_xattr(b"user.x", b"1", XattrMode::Create)?;
         inode.sync_all()
     }
 
-    /// All sync at once, while the fault comes; gives who was told of it.
+    /// Syncs all files concurrently during the fault; returns for each whether it failed.
     fn gather(&self, fault: Fault) -> Vec<bool> {
         self.held.hold();
         thread::scope(|scope| {
@@ -496,7 +496,7 @@ impl Crowd {
         })
     }
 
-    /// Whether somebody put something into a log that failed.
+    /// Returns whether the sync of this file added items to a log that failed.
     fn waited(&self, number: usize) -> bool {
         let id = self.filesystem.symlink_metadata(format!("/{}", name(number))).unwrap().id.number;
         waited_for_failed(self.heard.lock().get(&id).copied())
@@ -507,7 +507,7 @@ fn name(number: usize) -> String {
     format!("f{number}")
 }
 
-/// A filesystem with a file for each.
+/// Returns an image with a file per thread.
 fn crowded_image() -> SparseImage {
     let made = Made::new("plain", 256 * MIB, Options { nodesize: 4096, ..Options::default() });
     let device = Arc::new(made.image().to_device());
@@ -543,7 +543,7 @@ fn all_who_waited_for_a_group_that_failed_are_told() {
     assert!(told_of_many > 4 && kept_by_commit > 4, "{told_of_many}, {kept_by_commit}");
 }
 
-/// What somebody was not told of is there.
+/// Checks that changes are durable if their sync did not fail.
 fn check_kept(crowd: Crowd, told: &[bool], fault: Fault) {
     let Crowd { filesystem, inner, .. } = crowd;
     filesystem.abandon();

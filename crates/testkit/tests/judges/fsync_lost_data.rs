@@ -1,8 +1,10 @@
-//! Data that cannot be written while the log that speaks of it is on its way.
+//! A failed write of data while the log that refers to it is in flight.
 //!
-//! 1. Whose data it is, is told, once; the others of its group are not.
-//! 2. No log with it becomes durable: the file stays as it was, for us and after a cut.
-//! 3. What was acknowledged to the others is there, wherever it is cut.
+//! 1. The error is reported to the sync of that file, once; the other members of its log commit
+//!    succeed.
+//! 2. No log that refers to the data becomes durable: the file is unchanged, in memory and after a
+//!    crash.
+//! 3. The acknowledged changes of the others are kept by a crash at any point.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,14 +20,14 @@ use userbtrfs_testkit::devices::{Event, RecordingDevice};
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, seed};
 
-/// What data begins with that fails.
+/// The first byte of data whose write fails.
 const BAD: u8 = b'!';
-/// What is written at once, in bytes.
+/// The number of bytes per write.
 const BLOCK: usize = 4096;
-/// Who writes at once.
+/// The number of writers.
 const WRITERS: u8 = 16;
 
-/// Fails what is written of bad data, where it is told to.
+/// A device that fails writes of bad data, if enabled.
 struct Failing {
     inner: RecordingDevice,
     fails: AtomicBool,
@@ -91,7 +93,7 @@ fn create(filesystem: &Filesystem, name: &str) -> File {
     filesystem.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap()
 }
 
-/// The logs to which superblocks of a recording lead.
+/// Returns the number of superblocks in a recording that refer to a log.
 fn logs(events: &[Event]) -> usize {
     let at = SUPERBLOCK_OFFSETS[0];
     let superblocks = events.iter().filter_map(|event| match event {
@@ -102,7 +104,7 @@ fn logs(events: &[Event]) -> usize {
     parsed.filter(|superblock| superblock.log_root.is_some()).count()
 }
 
-/// The bytes of a file in what a cut left.
+/// Returns the bytes of a file after a crash.
 fn left(state: &State, path: &str) -> Vec<u8> {
     let opened = open_device(Arc::new(state.image.to_device())).unwrap();
     opened.read(path).unwrap()
@@ -136,7 +138,7 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     for state in states(&recording, Choice::EveryPrefix).filter(|state| state.completed >= first) {
         assert_eq!(left(&state, "/file")[..old.len()], old, "{} events", state.completed);
     }
-    // All goes on, with logs.
+    // Further syncs succeed, with logs.
     other.append(&[2; BLOCK]).unwrap();
     other.sync_all().unwrap();
     assert_eq!(filesystem.stats().log.groups, log.groups + 1);
@@ -146,8 +148,8 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     check_image("after data failed", &device.inner.recording().end());
 }
 
-/// Each writes blocks of its own and syncs, one of them in vain; gives what was acknowledged when:
-/// the writer, how many blocks, and after how many events.
+/// Writes different blocks from each thread and syncs them; one of the syncs fails. Returns what
+/// was acknowledged: the writer, the number of blocks, and the number of events.
 fn write_together(
     device: &Failing,
     files: &[File],

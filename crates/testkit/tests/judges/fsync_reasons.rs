@@ -1,11 +1,11 @@
-//! No transaction is committed in the place of a log without a reason, and each is counted.
+//! A sync that commits the transaction instead of a log has a reason, which is counted.
 //!
-//! 1. A long random sequence is done alone: a transaction ends where a commit is asked for, with
-//!    an fsync that says why it could not be logged, or where the space that it freed is wanted and
-//!    that is counted; and nowhere else.
-//! 2. By reasons, the commits that are counted are the fsyncs that said so.
-//! 3. There are such fsyncs: now and then space grows, and without a log all are.
-//! 4. Each reason that there is can be reached.
+//! 1. A long random sequence runs in a single thread: a transaction ends only by an explicit
+//!    commit, by an fsync with a reason for not logging, or because space that it freed is needed,
+//!    which is counted.
+//! 2. For each reason, the number of counted commits equals that of fsyncs that reported it.
+//! 3. Such fsyncs occur: sometimes space is allocated, and with the log disabled all are.
+//! 4. Every reason can occur.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::device::Operation as Request;
@@ -25,15 +25,15 @@ use super::fsynced::{Sequence, Step};
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, seed};
 
-/// Steps of a sequence in CI, and in torture.
+/// The number of steps of a sequence in CI, and in torture.
 const LENGTH: usize = 3_000;
 const LENGTH_OF_TORTURE: usize = 100_000;
-/// How many sequences there are.
+/// The number of sequences.
 const SEQUENCES: u64 = 6;
-/// How many files of it take new space.
+/// The number of files in a sequence that need new block groups.
 const LONG_FILES: usize = 4;
 
-/// How often something was made durable: by the log, and by commits for each reason.
+/// The number of syncs by the log, and by commits for each reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Synced {
     logged: u64,
@@ -57,7 +57,7 @@ fn place(reason: FullCommitReason) -> usize {
 
 type Records = Arc<Mutex<Vec<SyncRecord>>>;
 
-/// A filesystem that is watched since it was opened.
+/// A filesystem with counts of its syncs.
 struct Watched {
     target: EngineTarget,
     records: Records,
@@ -84,7 +84,7 @@ impl Watched {
         self.target.filesystem().superblock().generation
     }
 
-    /// Transactions that ended, but for those of which the space was wanted.
+    /// Returns the number of ended transactions, except those that ended because of space.
     fn ended(&self) -> u64 {
         let for_space = self.target.filesystem().stats().commits.by(CommitTrigger::Space);
         self.generation() - for_space
@@ -144,7 +144,7 @@ impl Watched {
     }
 }
 
-/// Does a sequence.
+/// Runs a sequence.
 fn run(seed: u64, with_log: bool) -> Result<Synced> {
     let length = if is_torture() { LENGTH_OF_TORTURE } else { LENGTH };
     let Sequence { base, steps } = Sequence::long(seed, length).with_long_files(LONG_FILES);
@@ -180,7 +180,7 @@ fn each_commit_in_the_place_of_a_log_has_a_reason() {
     assert_eq!((without.logged, without.committed.iter().sum::<u64>()), (0, disabled));
 }
 
-/// Once for each reason: a sync that says so, and the counter says the same.
+/// For each reason: a sync reports it, and it is counted.
 #[test]
 fn each_reason_is_reached_and_told_by_its_name() {
     for reason in FullCommitReason::ALL {
@@ -214,7 +214,7 @@ impl One {
         let made = match reason {
             FullCommitReason::NoSpace => Made::new("mixed", 32 * MIB, Options::mixed()),
             FullCommitReason::LargeItem => Made::new("4k nodes", 128 * MIB, nodes(4096)),
-            // Whose space for that many extents is there from the start.
+            // Large enough for that many extents without new block groups.
             FullCommitReason::TooManyExtents => Made::new("large", 1024 * MIB, Options::default()),
             _ => Made::new("default", 256 * MIB, Options::default()),
         };
@@ -243,7 +243,7 @@ impl One {
         self.device.arm(Fault { operation, after: 0, how: How::Eio, lasting: false });
     }
 
-    /// Makes a directory durable that a committed file left for another one.
+    /// Syncs a directory from which a committed file was moved to another one.
     fn move_away(&self) {
         let root = self.filesystem.root();
         let dir = root.create_dir(b"dir", 0o755).unwrap();
@@ -283,7 +283,7 @@ impl One {
         }
     }
 
-    /// Files are written until they take a block group more.
+    /// Writes files until they need another block group.
     fn take_new_space(&self) {
         for number in 0_u32.. {
             let file = self.create(&number.to_string());
@@ -296,7 +296,7 @@ impl One {
         }
     }
 
-    /// No space is left but for removing what is there.
+    /// Uses all space except that needed to remove files.
     fn fill(&self) {
         let small: Vec<_> = (0..64).map(|number| format!("small {number}")).collect();
         for name in &small {
@@ -317,7 +317,7 @@ impl One {
         file.close().unwrap();
     }
 
-    /// A file has more extents than are logged.
+    /// Creates a file with more extents than are logged.
     fn scatter(&self) {
         let file = self.create("a");
         for number in 0..=1 << 15 {
@@ -327,8 +327,8 @@ impl One {
         file.close().unwrap();
     }
 
-    /// A file loses its name to one of which it is logged that it exists; its space behind the end
-    /// was changed.
+    /// Logs a new owner of the name of a file whose allocation past the end changed; the log then
+    /// only records that the renamed file exists.
     fn take_the_name_of_space(&self) {
         let (root, file) = (self.filesystem.root(), self.create("a"));
         let behind = Allocate::Reserve { keep_size: true };
@@ -340,7 +340,7 @@ impl One {
         file.close().unwrap();
     }
 
-    /// A file of the log gets and loses so many names that they are forgotten.
+    /// Renames a logged file so often that its names are not tracked any more.
     fn move_on(&self) {
         let (root, file) = (self.filesystem.root(), self.create("a"));
         file.sync_all().unwrap();

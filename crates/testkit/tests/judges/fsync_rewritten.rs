@@ -1,13 +1,12 @@
-//! A file whose blocks are written again while it is fsynced, cut at every write.
+//! A file whose blocks are rewritten while it is fsynced, with a crash at every write.
 //!
-//! 1. Each block of the file is of one version; who writes it writes the next one. At first there
-//!    is none, and the file grows; the last block is a short one.
-//! 2. Who fsyncs notes the versions that were written before, and the size. Wherever it is cut
-//!    after that, no block is of an older one, and none is torn or of a version that nobody wrote;
-//!    and the file is no shorter.
-//! 3. So it is where commits come in between, where the file is stored among the items, where it is
-//!    overwritten in place, and where it ends in a hole that grows; and where each fsync is a
-//!    commit.
+//! 1. Each block of the file has a version; a writer writes the next one. The file is empty at
+//!    first and grows; the last block is a short one.
+//! 2. A syncing thread notes the versions written before, and the size. After a crash at any later
+//!    point, no block has an older version, none is torn or has a version that was never written,
+//!    and the file is not shorter.
+//! 3. This also holds with commits in between, for an inline file, for a file that is overwritten
+//!    in place, for one that ends in a growing hole, and if each fsync is a commit.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,25 +23,25 @@ use userbtrfs_testkit::{pattern, skip_unless_linux};
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, open_to_write, seed};
 
-/// Who writes at once, and who fsyncs.
+/// The numbers of writing and of syncing threads.
 const WRITERS: u64 = 2;
 const SYNCERS: u64 = 2;
-/// Of so many fsyncs one is followed by a commit.
+/// One in this many fsyncs is followed by a commit.
 const COMMITTED: u64 = 6;
 
-/// How a file is stored.
+/// A kind of file.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     blocks: u32,
-    /// Whether what is overwritten is written anew.
+    /// Whether overwrites are copied on write.
     cow: bool,
-    /// Whether it is made longer behind its blocks.
+    /// Whether it is extended after its blocks.
     grows: bool,
-    /// Whether an fsync writes a log, and not a commit.
+    /// Whether an fsync writes a log rather than a commit.
     logged: bool,
 }
 
-/// One block is stored among the items.
+/// A file of one block is inline.
 const KINDS: [Kind; 6] = [
     Kind { blocks: 8, cow: true, grows: false, logged: true },
     Kind { blocks: 1, cow: true, grows: false, logged: true },
@@ -52,12 +51,11 @@ const KINDS: [Kind; 6] = [
     Kind { blocks: 2, cow: true, grows: true, logged: false },
 ];
 
-/// Bytes of a block, and of the last one.
+/// The sizes of a block, and of the last one.
 const BLOCK: usize = 4096;
 const LAST: usize = 1000;
 
-/// What an fsync acknowledged, when there were so many events: the versions of the blocks, and the
-/// size.
+/// The state that an fsync acknowledged after `events` events: versions of the blocks, and size.
 struct Acknowledged {
     versions: Vec<u32>,
     size: u64,
@@ -69,21 +67,21 @@ struct Workload<'a> {
     filesystem: &'a Filesystem,
     device: &'a RecordingDevice,
     file: File,
-    /// Of each block; locked by who writes it, over the whole call.
+    /// The version of each block; locked by its writer during the whole call.
     versions: Vec<Mutex<u32>>,
-    /// Behind the blocks; locked by who makes the file longer.
+    /// The end of the file; locked by a thread that extends it.
     end: Mutex<u64>,
     acknowledged: Mutex<Vec<Acknowledged>>,
     rounds: u64,
 }
 
 impl Kind {
-    /// Bytes of all blocks.
+    /// Returns the total size of all blocks.
     fn whole(self) -> u64 {
         offset(self.blocks - 1) + LAST as u64
     }
 
-    /// Zeros before the first version.
+    /// Returns the bytes of a version: zeros for version 0.
     fn bytes(self, block: u32, version: u32) -> Vec<u8> {
         let length = if block + 1 == self.blocks { LAST } else { BLOCK };
         match version {
@@ -94,7 +92,7 @@ impl Kind {
 }
 
 impl<'a> Workload<'a> {
-    /// With an empty file that is committed.
+    /// Creates the workload with an empty file that is committed.
     fn new(
         kind: Kind,
         filesystem: &'a Filesystem,
@@ -131,7 +129,7 @@ impl<'a> Workload<'a> {
             let block = random.below(kind.blocks.into());
             let block = u32::try_from(block).unwrap();
             let mut version = self.versions[usize::try_from(block).unwrap()].lock().unwrap();
-            // What was noted before is complete; this one may come to the disk or not.
+            // The earlier versions are complete; this one may become durable or not.
             self.file.write_at(&kind.bytes(block, *version + 1), offset(block)).unwrap();
             *version += 1;
             drop(version);
@@ -169,7 +167,7 @@ impl<'a> Workload<'a> {
         self.file.set_len(*end).unwrap();
     }
 
-    /// The versions of all blocks, once they are others than these.
+    /// Returns the versions of all blocks, once they differ from `last`.
     fn versions_but(&self, last: &[u32]) -> Vec<u32> {
         loop {
             let versions = self.versions.iter().map(|version| *version.lock().unwrap());
@@ -181,7 +179,7 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// What may be left: of each block no older version than this.
+    /// Returns the oldest version that each block may have.
     fn oldest(&self, completed: usize) -> Vec<u32> {
         let mut oldest = vec![0; self.versions.len()];
         for one in self.acknowledged.lock().unwrap().iter().filter(|one| one.events <= completed) {
@@ -192,7 +190,7 @@ impl<'a> Workload<'a> {
         oldest
     }
 
-    /// As long as it is at least.
+    /// Returns the minimum size of the file.
     fn shortest(&self, completed: usize) -> u64 {
         let acknowledged = self.acknowledged.lock().unwrap();
         let durable = acknowledged.iter().filter(|one| one.events <= completed);
@@ -206,7 +204,7 @@ impl<'a> Workload<'a> {
         let sizes = self.shortest(state.completed)..=*self.end.lock().unwrap();
         let size = u64::try_from(bytes.len()).unwrap();
         assert!(sizes.contains(&size), "{what}: {size} bytes, and not {sizes:?}");
-        // What it has not come to yet; and what is behind the blocks.
+        // The end of the file may be missing, and a hole may follow the blocks.
         let whole = usize::try_from(self.kind.whole()).unwrap();
         let behind = bytes.split_off(bytes.len().min(whole));
         assert!(behind.iter().all(|byte| *byte == 0), "{what}: a hole has bytes");
@@ -214,7 +212,7 @@ impl<'a> Workload<'a> {
         let oldest = self.oldest(state.completed);
         for (block, found) in (0..).zip(bytes.chunks(BLOCK)) {
             let at = usize::try_from(block).unwrap();
-            // One may have been written that is not counted yet.
+            // The last write may not be counted yet.
             let mut possible = oldest[at]..=*self.versions[at].lock().unwrap() + 1;
             let is_it = |version| self.kind.bytes(block, version) == found;
             assert!(possible.any(is_it), "{what}: block {block}, at least {}", oldest[at]);
@@ -259,7 +257,7 @@ fn what_was_fsynced_stays_though_it_is_written_again_meanwhile() {
         for state in in_order.chain(reordered).filter(|state| state.completed >= before) {
             workload.judge(&state);
             if judged % 20 == 0 {
-                // Replayed for good, it is sound.
+                // The replayed image is sound.
                 let device = Arc::new(state.image.to_device());
                 open_to_write(device.clone()).close().unwrap();
                 check_image(&format!("{kind:?}, seed {seed}"), &device.image());

@@ -1,10 +1,10 @@
-//! fsync by many at once, beside commits and changes of names, and what it costs alone.
+//! Concurrent fsyncs, together with commits and renames, and the cost of a single one.
 //!
-//! 1. What an fsync acknowledged is there, wherever it is cut afterwards.
-//! 2. There is no commit that nobody asked for and that has no reason.
-//! 3. Changes of names in directories that were logged wait for no device.
-//! 4. An fsync waits for the device as often as it must, and writes what it must. What its record
-//!    tells is what it waited for.
+//! 1. An acknowledged fsync is kept by a crash at any later point.
+//! 2. There is no commit that was neither requested nor has a reason.
+//! 3. Renames in logged directories do not wait for the device.
+//! 4. An fsync waits for the device and writes no more than necessary. Its record has the times
+//!    that it waited.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -28,21 +28,21 @@ use userbtrfs_testkit::{pattern, skip_unless_linux};
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, open_to_write, seed};
 
-/// Who writes at once; half of them append to a file, half replace one.
+/// The number of writers; half of them append to a file, half replace one.
 const WRITERS: u32 = 64;
-/// Directories that they share.
+/// The number of directories that they share.
 const DIRS: u32 = 4;
-/// What is written at once, in bytes.
+/// The number of bytes per write.
 const BLOCK: usize = 4096;
-/// Bytes of a file that is not deleted at once.
+/// The size of a file that is deleted in several steps.
 const LARGE: usize = 5 << 20;
-/// Where the primary superblock is, in bytes.
+/// The offset of the primary superblock, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
-/// How long what must not wait for a device may take.
+/// The time limit for operations that must not wait for a device, and a short pause.
 const PATIENCE: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(2);
-/// How long something is held that a record must tell of, and how often others have a chance to
-/// come meanwhile.
+/// How long the device is held for a record to show it, and the number of attempts for a second
+/// thread to arrive meanwhile.
 const HELD: Duration = Duration::from_millis(30);
 const CHANCES: u8 = 20;
 
@@ -50,7 +50,7 @@ fn image(nodesize: u32) -> SparseImage {
     Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
 }
 
-/// What an fsync acknowledged: a writer's blocks, or version, when there were so many events.
+/// An acknowledged fsync: the number of blocks, or the version, of a writer after `events` events.
 #[derive(Clone, Copy, Debug)]
 struct Acknowledged {
     writer: u32,
@@ -58,7 +58,7 @@ struct Acknowledged {
     events: usize,
 }
 
-/// Where a writer's file is at first.
+/// Returns the initial path of a writer's file.
 fn path(writer: u32, prefix: char) -> String {
     format!("/d{}/{prefix}{writer}", writer % DIRS)
 }
@@ -80,7 +80,7 @@ impl Workload<'_> {
         self.acknowledged.lock().push(Acknowledged { writer, count, events });
     }
 
-    /// Appends blocks; others move and link the file meanwhile.
+    /// Appends blocks; other threads move and link the file meanwhile.
     fn append(&self, writer: u32, file: File) {
         for count in 1..=self.rounds {
             file.append(&bytes(writer, count)).unwrap();
@@ -90,7 +90,7 @@ impl Workload<'_> {
         file.close().unwrap();
     }
 
-    /// Writes a file aside and renames it over the last one.
+    /// Writes a temporary file and renames it over the last version.
     fn replace(&self, writer: u32) {
         let dir = self.filesystem.open_dir(format!("/d{}", writer % DIRS)).unwrap();
         let (aside, name) = (format!("t{writer}"), format!("f{writer}"));
@@ -105,7 +105,7 @@ impl Workload<'_> {
         }
     }
 
-    /// Moves, links and unlinks files that are appended to, until all is written.
+    /// Moves, links and unlinks files that are appended to, until all data is written.
     fn rename(&self, seed: u64, is_over: &AtomicBool) {
         let mut random = Random::new(seed);
         let root = self.filesystem.root();
@@ -150,7 +150,7 @@ impl Workload<'_> {
         }
     }
 
-    /// All of them at once.
+    /// Runs all threads.
     fn run(&self, seed: u64) {
         let is_over = AtomicBool::new(false);
         let open = |writer| self.filesystem.open_file(path(writer, 'f')).unwrap();
@@ -198,7 +198,7 @@ fn what_many_fsynced_at_once_is_there() {
     }
 }
 
-/// Each commit was asked for, or was for space, or has a reason that is told.
+/// Checks that each commit was requested, was because of space, or has a reported reason.
 fn check_reasons(filesystem: &Filesystem) {
     let Stats { log, commits, .. } = filesystem.stats();
     let reasons = FullCommitReason::ALL.map(|reason| (reason, log.commits(reason)));
@@ -239,7 +239,7 @@ fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed
     assert!(judged > 20, "only {judged} cuts");
 }
 
-/// Replayed for good, it is sound.
+/// Checks that the replayed image is sound.
 fn check_repaired(state: &State, what: &str) {
     let device = Arc::new(state.image.to_device());
     open_to_write(device.clone()).close().unwrap();
@@ -255,7 +255,7 @@ fn last_of(all: &[Acknowledged], completed: usize) -> Vec<u32> {
     last
 }
 
-/// What each name leads to: the bytes of each file.
+/// The bytes of each file by its path.
 type Left = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn left(state: &State) -> Left {
@@ -265,14 +265,15 @@ fn left(state: &State) -> Left {
     files.map(|entry| (entry.path, entry.inode.open().unwrap().read_all().unwrap())).collect()
 }
 
-/// Some file has all blocks that were acknowledged.
+/// Checks that some file has all acknowledged blocks.
 fn check_appended(left: &Left, writer: u32, count: u32, what: &str) {
     let expected: Vec<u8> = (1..=count).flat_map(|count| bytes(writer, count)).collect();
     let found = left.iter().filter(|(_, found)| found.starts_with(&expected));
     assert!(found.count() > 0, "{what}: it is nowhere");
 }
 
-/// The file is whole, and of no version before the last but one; some file is of the last.
+/// Checks that the file is complete and has at least the version before the last, and that some
+/// file has the last.
 fn check_replaced(left: &Left, writer: u32, count: u32, what: &str) {
     let version = |name: char| {
         let path = path(writer, name).into_bytes();
@@ -285,14 +286,14 @@ fn check_replaced(left: &Left, writer: u32, count: u32, what: &str) {
     assert!(file.max(aside.unwrap_or(0)) >= count, "{what}: {file} and {aside:?}");
 }
 
-/// Makes a large file, which is committed, have an extent that is in no tree.
+/// Gives a large, committed file an extent that is in no tree.
 fn touch(dir: &Dir, name: &str) {
     let large = dir.lookup(format!("{name}large").as_bytes()).unwrap().open().unwrap();
     large.write_at(&[4; BLOCK], 2 * BLOCK as u64).unwrap();
     large.sync_all().unwrap();
 }
 
-/// Changes names in a directory that is in the log, in all ways.
+/// Changes names in a logged directory, in all ways.
 fn change(filesystem: &Filesystem, dir: &Dir, name: &str) {
     let (root, to) = (filesystem.root(), |suffix: &str| format!("{name}{suffix}"));
     dir.rename(b"a", dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
@@ -332,7 +333,7 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     change("first");
     let waited_for = || device.is_waited_for();
     let commit = || filesystem.commit().unwrap();
-    // Nobody else; then while an fsync waits, and while a commit does.
+    // With no other thread; then during an fsync, and during a commit.
     touch("second");
     held(&device, || change("second"), |_| {});
     file.append(&[2; BLOCK]).unwrap();
@@ -346,8 +347,8 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     );
     touch("fourth");
     held(&device, || change("fourth"), |scope| begin(scope, commit, waited_for));
-    // While a commit has begun that must wait for an fsync, and for a commit.
-    // A directory whose names changed in a circle before would be committed by its fsync.
+    // During a commit that must wait for an fsync, and for a commit. An fsync of a directory whose
+    // names had been exchanged in a cycle would commit.
     commit();
     dir.create(b"logged", 0o644).unwrap();
     dir.sync_all().unwrap();
@@ -377,7 +378,7 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
 
 type Scope<'s, 'e> = thread::Scope<'s, 'e>;
 
-/// While the device is held, and somebody may have begun to wait for it, this returns.
+/// Checks that `change` returns while the device is held, after `begin` started other threads.
 fn held<'e>(
     device: &PausedDevice,
     change: impl Fn() + Send + 'e,
@@ -397,7 +398,7 @@ fn held<'e>(
     });
 }
 
-/// Does something in a thread of its own, and waits until that has begun.
+/// Runs something in a new thread, and waits until it has begun.
 fn begin<'s>(
     scope: &'s Scope<'s, '_>,
     what: impl FnOnce() + Send + 's,
@@ -435,8 +436,8 @@ impl Between {
         Self { device, recording, held, filesystem, file }
     }
 
-    /// While the superblock of a commit is held, an fsync of the next transaction does all but wait
-    /// for that; `then` it goes on. Gives whether commit and fsync ended well.
+    /// Holds the superblock write of a commit while an fsync of the next transaction does all but
+    /// wait for it, calls `then`, and releases it. Returns whether commit and fsync succeeded.
     fn sync(&self, then: impl FnOnce()) -> [bool; 2] {
         self.held.hold_write_of(SUPERBLOCK);
         self.sync_while_held(then)
@@ -458,13 +459,13 @@ impl Between {
             let cost = Cost::of(&self.recording.log()[before..], 0);
             then();
             self.held.release();
-            // Data, two nodes, each twice, and a flush: all but the superblock.
+            // Data, two nodes, each twice, and a flush: everything but the superblock.
             assert_eq!((cost.flushes, cost.written), (1, BLOCK + 4 * 4096));
             [commit.join().unwrap(), sync.join().unwrap()]
         })
     }
 
-    /// What is there after a crash.
+    /// Returns the content of the file after a crash.
     fn left(self) -> Vec<u8> {
         let Self { recording, filesystem, file, .. } = self;
         filesystem.abandon();
@@ -491,7 +492,7 @@ fn an_fsync_while_a_commit_writes_its_nodes_waits_for_its_superblock_alone() {
     let between = Between::new();
     let Between { held, filesystem, file, .. } = &between;
     filesystem.commit().unwrap();
-    // A change without data: nodes come first.
+    // A change without data: nodes are written first.
     file.inode().set_xattr(b"user.a", b"1", XattrMode::Either).unwrap();
     held.hold_next();
     assert_eq!(between.sync_while_held(|| ()), [true, true]);
@@ -500,7 +501,7 @@ fn an_fsync_while_a_commit_writes_its_nodes_waits_for_its_superblock_alone() {
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
 }
 
-/// Its name went in the transaction that is being written.
+/// Its name is removed in the transaction that is being written.
 #[test]
 fn an_fsync_of_a_file_without_a_name_waits_until_that_is_gone() {
     let between = Between::new();
@@ -516,7 +517,7 @@ fn an_fsync_of_a_file_without_a_name_waits_until_that_is_gone() {
             file.sync_all().unwrap();
             recording.count()
         });
-        // Time to be told too early.
+        // Gives the sync time to return too early.
         (0..100).take_while(|_| !sync.is_finished()).for_each(|_| thread::sleep(MOMENT));
         held.release();
         sync.join().unwrap()
@@ -549,7 +550,7 @@ fn a_record_tells_what_an_fsync_waited_for() {
     filesystem.trace_syncs(move |record| tell.send(*record).unwrap());
     let sync = |file: &File| file.sync_all().unwrap();
     let write = |file: &File| assert!(file.append(&[2; BLOCK]).is_ok());
-    // Its data is sent off; its superblock is written; so is that of the commit before.
+    // Held in turn: its data, its superblock, and the superblock of the previous commit.
     write(file);
     held.hold_next();
     slowly(held, |_| (), || sync(file));
@@ -560,7 +561,7 @@ fn a_record_tells_what_an_fsync_waited_for() {
     check_phase(&told.recv().unwrap(), |record| record.device);
     assert_eq!(between.sync(|| thread::sleep(HELD)), [true, true]);
     check_phase(&told.recv().unwrap(), |record| record.previous);
-    // Somebody else writes a group.
+    // Another thread writes a log commit.
     let is_told = (0..CHANCES).any(|_| {
         [file, &other].into_iter().for_each(write);
         held.hold_write_of(SUPERBLOCK);
@@ -576,7 +577,7 @@ fn a_record_tells_what_an_fsync_waited_for() {
     assert!(told.try_recv().is_err(), "nobody listens any more");
 }
 
-/// Does something, and waits a while when the device is waited for; `also` does more meanwhile.
+/// Runs `what`, calls `also` once it waits for the device, and releases the device after a while.
 fn slowly<'e>(
     held: &PausedDevice,
     also: impl for<'s> FnOnce(&'s Scope<'s, 'e>),
@@ -618,7 +619,7 @@ fn an_fsync_alone_waits_three_times_and_writes_each_block_once() {
     }
 }
 
-/// Where holes have items, those that were there before are not logged again.
+/// With hole items: existing ones are not logged again.
 #[test]
 fn an_fsync_of_a_file_with_hole_items_writes_what_changed() {
     skip_unless_linux!();
@@ -644,13 +645,13 @@ fn an_fsync_of_a_file_with_hole_items_writes_what_changed() {
     check_repaired(&State { completed: 0, lost: 0, image: device.recording().end() }, "hole items");
 }
 
-/// What was done to the device.
+/// The writes and waits of an operation.
 #[derive(Debug, PartialEq)]
 struct Cost {
-    /// How often it was waited for.
+    /// The number of waits.
     waits: u64,
     flushes: usize,
-    /// Bytes.
+    /// The number of bytes.
     written: usize,
 }
 

@@ -1,17 +1,19 @@
-//! Cut at every write, where several subvolumes are fsynced that Linux made: each has what was
-//! fsynced of it, and what they share is whole.
+//! A crash at every write while several subvolumes made by Linux are fsynced: the fsynced changes
+//! of each are kept, and their shared blocks and extents are intact.
 //!
-//! 1. Linux made a subvolume, a snapshot of it, another of that, and a directory beside them;
-//!    random operations were done to all but the last, so that tree blocks and extents are shared,
-//!    also between files of one subvolume. A model says what each of them was.
-//! 2. Random operations are done to those, in turn, with fsyncs of anything in each; the last
-//!    snapshot is left alone. One journal for each says what a crash must leave.
-//! 3. Now and then so much else is changed and looked at that what waited is merged, and inodes
-//!    leave memory, in the middle of a transaction.
-//! 4. Some of what is left is replayed for good, and that is cut, too: it starts again and ends the
-//!    same.
-//! 5. A part goes before Linux, which replays what we replay, and before `btrfs check`.
-//! 6. Those of several subvolumes who wait for one group share the next, and its superblock.
+//! 1. Linux makes a subvolume, a snapshot of it, a snapshot of that, and a directory next to them;
+//!    random operations change all but the last, so that tree blocks and extents are shared, also
+//!    between files of one subvolume. A model has the state of each of them.
+//! 2. Random operations are applied to these in turn, with fsyncs of any object in each; the last
+//!    snapshot is not changed. A journal for each determines what a crash must leave.
+//! 3. Occasionally so much else is changed and read that delayed items are merged and inodes are
+//!    evicted in the middle of a transaction.
+//! 4. In some states the replay is interrupted by a crash, too: it starts again, with the same
+//!    result.
+//! 5. Some states are replayed by Linux as well, with the same result, and checked by `btrfs
+//!    check`.
+//! 6. Syncs of several subvolumes that wait for one log commit share the next one, and its
+//!    superblock.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -42,49 +44,49 @@ use super::fsynced::{Step, by_seeds, caught, draw_sync, judge_both, now, shorten
 use super::made::{MIB, Made};
 use super::{is_torture, open_device, open_to_write, seed};
 
-/// Steps of a sequence, at most.
+/// The maximum number of steps of a sequence.
 const STEPS_MAX: usize = 80;
-/// States of a sequence that we judge, and that Linux judges.
+/// The numbers of states of a sequence that are checked by us, and by Linux.
 const STATES: usize = 24;
 const STATES_FOR_LINUX: usize = 3;
-/// The replay of one in so many states is cut, in so many ways.
+/// The replay of one in this many states is interrupted, at this many points.
 const REPLAYED: u64 = 8;
 const CUTS_OF_REPLAY: usize = 4;
-/// States in which a sequence is looked at while it is made shorter.
+/// The number of states per attempt to shrink a sequence.
 const STATES_TO_SHRINK: usize = 24;
-/// How many operations Linux does to a tree at a time.
+/// The number of operations that Linux applies to a tree at a time.
 const MADE: usize = 80;
-/// Bytes of a file that Linux shares.
+/// The size of a file that Linux shares.
 const SHARED: u64 = 192 << 10;
-/// How many such files there are.
+/// The number of shared files.
 const SHARING: u32 = 4;
-/// What is synced is one of so many things that were changed last, mostly.
+/// A sync is usually of one of this many objects that were changed last.
 const LATELY: usize = 8;
-/// One in so many operations that are refused is done.
+/// One in this many failing operations is executed.
 const REFUSED: u64 = 8;
-/// After one of so many steps inodes leave memory.
+/// Inodes are evicted after one of this many steps.
 const EVICTED: u64 = 12;
-/// Handles of one tree.
+/// The number of handles of one tree.
 const HANDLES: u8 = 16;
-/// Trees that are changed; one more is not.
+/// The number of trees that are changed; one more is not.
 const CHANGED: usize = 3;
-/// The directory beside the subvolumes, the first one, its snapshot, and the one of that.
+/// The directory next to the subvolumes, the first one, its snapshot, and the snapshot of that.
 const TREES: [&str; CHANGED + 1] = ["top", "first", "second", "third"];
 
-/// Where the primary superblock is, in bytes.
+/// The offset of the primary superblock, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
-/// How often those of several subvolumes have a chance to come together, and how long each time.
+/// The number of attempts for syncs of several subvolumes to meet, and the time for each.
 const CHANCES: u8 = 20;
 const CHANCE: Duration = Duration::from_millis(20);
-/// Bytes of what they write.
+/// The number of bytes that they write.
 const BLOCK: usize = 4096;
 
-/// What Linux made.
+/// A filesystem made by Linux.
 struct Base {
     name: &'static str,
     nodesize: u32,
     image: SparseImage,
-    /// What each tree is.
+    /// The state of each tree.
     models: Vec<Model>,
 }
 
@@ -106,7 +108,7 @@ fn bases() -> &'static [Base] {
     })
 }
 
-/// A tree that Linux has mounted.
+/// A tree of a filesystem that Linux has mounted.
 struct Making<'a> {
     mount: &'a Mount,
     name: &'static str,
@@ -114,7 +116,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Does random operations.
+    /// Applies random operations.
     fn change(&mut self, seed: u64, nodesize: u32) -> Result<()> {
         let mut directory = Directory::open(&self.mount.path().join(self.name))?;
         let generator = Generator::new(seed, nodesize).commit_every(0).on(self.model.clone());
@@ -125,7 +127,7 @@ impl Making<'_> {
         self.model.apply(&Operation::Reopen).context("closing all").map(drop)
     }
 
-    /// Makes files that share their extents.
+    /// Creates files that share their extents.
     fn share(&mut self) -> Result<()> {
         let mut directory = Directory::open(&self.mount.path().join(self.name))?;
         let path = |number| format!("shared {number}").into_bytes();
@@ -150,7 +152,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Makes a snapshot.
+    /// Creates a snapshot.
     fn snapshot(&self, name: &'static str) -> Result<Self> {
         let (of, at) = (self.mount.path().join(self.name), self.mount.path().join(name));
         run(Command::new("btrfs").args(["subvolume", "snapshot"]).args([of, at]))?;
@@ -193,12 +195,12 @@ fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
     Ok([top, first, second, third].map(|tree| tree.model).into())
 }
 
-/// One thing that is done.
+/// One step.
 #[derive(Clone)]
 enum Placed {
-    /// To one of the trees.
+    /// A step in one of the trees.
     In(usize, Step),
-    /// What is in memory of all of them is merged and leaves it.
+    /// Merges delayed items and evicts inodes of all trees.
     Evict,
 }
 
@@ -222,7 +224,7 @@ impl fmt::Display for Placed {
     }
 }
 
-/// What a seed decides.
+/// A random sequence and its filesystem.
 struct Sequence {
     base: &'static Base,
     steps: Vec<Placed>,
@@ -287,7 +289,7 @@ impl Sequence {
     }
 }
 
-/// What an operation changes, and the directories where it changes names.
+/// Returns the object that an operation changes, and the directories whose entries it changes.
 fn touches(operation: &Operation) -> impl Iterator<Item = Object> {
     let named = match operation {
         Operation::Create { path, .. }
@@ -307,7 +309,7 @@ fn touches(operation: &Operation) -> impl Iterator<Item = Object> {
     operation.object().into_iter().chain(named.into_iter().flat_map(with_dir))
 }
 
-/// Whether a name is to be made or removed that is the root's, who has one here.
+/// Returns whether an operation creates or removes the root of its tree, which has a name here.
 fn names_root(operation: &Operation) -> bool {
     match operation {
         Operation::Create { path, .. }
@@ -322,16 +324,16 @@ fn names_root(operation: &Operation) -> bool {
     }
 }
 
-/// What was done.
+/// The result of executing a sequence.
 struct Acted {
     recording: Recording,
     journals: Vec<SyncJournal>,
     cut: Time,
-    /// Groups of logs that became durable.
+    /// The number of durable log commits.
     groups: u64,
 }
 
-/// What is being done.
+/// The execution of a sequence.
 struct Acting {
     device: Arc<RecordingDevice>,
     target: EngineTarget,
@@ -376,7 +378,7 @@ impl Acting {
         Ok(())
     }
 
-    /// Those of the trees to which nothing was done know when a transaction ended.
+    /// Records the possible end of a transaction in the journals of the other trees.
     fn note_nothing(&mut self, before: usize, but: Option<usize>) {
         let meanwhile = self.meanwhile(before);
         for other in (0..TREES.len()).filter(|other| Some(*other) != but) {
@@ -426,7 +428,7 @@ impl Acting {
     }
 }
 
-/// Notes the inode numbers of what is new in a tree.
+/// Records the inode numbers of new objects in a tree.
 fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem, tree: &str) {
     journal.number(model, |path| {
         let path = join(tree.as_bytes(), path);
@@ -435,7 +437,7 @@ fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem, tre
     });
 }
 
-/// What is synced, seen from the top level.
+/// Returns an object of a tree as seen from the top level.
 fn below(object: &Object, dir: &[u8], first_handle: u8) -> Object {
     match object {
         Object::Path(path) => Object::Path(join(dir, path.as_slice()).into()),
@@ -455,18 +457,18 @@ fn act(base: &Base, steps: &[Placed]) -> Result<Acted> {
     Ok(Acted { recording, journals, cut, groups })
 }
 
-/// The states of what was done: half of them in order.
+/// Returns random states after a crash: half of them prefixes.
 fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item = State> + '_ {
     let in_order = states(recording, Choice::Sample { seed, count: count / 2 });
     in_order.chain(states(recording, Choice::Reordered { seed, count: count - count / 2 }))
 }
 
-/// We replay it, and look at what is left of each.
+/// Replays the log and checks the state of each tree.
 fn judge(acted: &Acted, state: &State) -> Result<()> {
     judge_image(acted, state.completed, &state.image)
 }
 
-/// The same, where the replay of what so many events left is cut.
+/// Checks the states after a crash during the replay of `state`.
 fn judge_cut_replay(acted: &Acted, state: &State, seed: u64) -> Result<()> {
     let device = Arc::new(RecordingDevice::on(&state.image));
     EngineTarget::on_device(device.clone())?.close()?;
@@ -489,7 +491,7 @@ fn judge_image(acted: &Acted, completed: usize, image: &SparseImage) -> Result<(
     Ok(())
 }
 
-/// Does a sequence and judges what is left of it in so many states.
+/// Executes a sequence and checks `count` states; returns the number of checked states.
 fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Result<u64> {
     let acted = act(base, steps)?;
     let (mut random, mut judged) = (Random::new(seed), 0);
@@ -504,7 +506,7 @@ fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Resul
     Ok(judged)
 }
 
-/// As short as can be, and still an error.
+/// Shrinks a failing sequence; returns its description.
 fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
     println!("seed {seed} fails");
     let run = |steps: &[Placed]| run_sequence(sequence.base, steps, seed, STATES_TO_SHRINK);
@@ -527,7 +529,7 @@ fn what_was_fsynced_in_subvolumes_that_share_is_there_after_a_cut() {
 fn linux_replays_what_we_replay_of_subvolumes_that_share() {
     skip_unless_linux!();
     let (first, count) = (seed(), if is_torture() { 1_000 } else { 30 });
-    // Linux is asked for these, too.
+    // Linux is needed for these, too.
     let _made = bases();
     let linux = Linux::lock().unwrap();
     let (mut judged, mut groups) = (0, 0);
@@ -583,8 +585,8 @@ impl Sharers {
         }
     }
 
-    /// All but the first are fsynced while the superblock of that one's group is held. Gives how
-    /// many groups that took.
+    /// Syncs all files, the others while the superblock write of the first one's log commit is
+    /// held. Returns the number of log commits that this took.
     fn sync(&self) -> u64 {
         let groups = || self.filesystem.stats().log.groups;
         let before = (groups(), self.superblocks());
@@ -606,7 +608,7 @@ impl Sharers {
         groups
     }
 
-    /// How often the primary superblock was written.
+    /// Returns the number of writes of the primary superblock.
     fn superblocks(&self) -> u64 {
         let is_superblock = |event: &Event| match event {
             Event::Write { offset, .. } => *offset == SUPERBLOCK,

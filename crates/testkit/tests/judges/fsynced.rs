@@ -1,7 +1,7 @@
-//! Sequences of random operations with fsyncs of anything in between, and who judges what is left.
+//! Random sequences of operations with fsyncs in between, and checks of the states after a crash.
 //!
-//! 1. A sequence, and what it is done to, depend on its seed alone.
-//! 2. What we open and what Linux mounts of an image with a log is the same.
+//! 1. A sequence, and the filesystem for it, only depend on the seed.
+//! 2. For an image with a log, we and Linux show the same state.
 
 use std::any::Any;
 use std::fmt;
@@ -25,14 +25,14 @@ use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
 
 use super::made::{MIB, Made};
 
-/// Steps of a sequence, at most.
+/// The maximum number of steps of a sequence.
 const STEPS_MAX: usize = 100;
-/// Bytes of a file that is so long that it takes new space.
+/// The size of a file that needs new block groups.
 const LONG: u64 = 9 << 20;
-/// After so many failures no other seed is tried.
+/// After this many failures no other seed is tried.
 const FAILURES_MAX: u64 = 3;
 
-/// One thing that is done.
+/// One step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Do(Operation),
@@ -52,7 +52,7 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// The same with less, the least first.
+    /// Returns simpler variants, the simplest first.
     pub(crate) fn simpler(&self) -> Vec<Self> {
         match self {
             Self::Do(operation) => operation.simpler().into_iter().map(Self::Do).collect(),
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// What a seed decides.
+/// A random sequence and its filesystem.
 pub(crate) struct Sequence {
     pub(crate) base: &'static Base,
     pub(crate) steps: Vec<Step>,
@@ -74,11 +74,11 @@ pub(crate) struct Sequence {
 pub(crate) struct Base {
     pub(crate) made: Made,
     pub(crate) image: SparseImage,
-    /// In bytes.
+    /// The memory limit in bytes.
     pub(crate) memory: u64,
 }
 
-/// The kinds of filesystems that sequences are done to.
+/// Returns the kinds of filesystems for sequences.
 fn bases() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -95,12 +95,12 @@ fn bases() -> &'static [Base] {
 }
 
 impl Sequence {
-    /// A short one.
+    /// Creates a short sequence.
     pub(crate) fn new(seed: u64) -> Self {
         Self::of(seed, |random| STEPS_MAX / 4 + random.index(STEPS_MAX * 3 / 4))
     }
 
-    /// One of so many steps.
+    /// Creates a sequence of `length` steps.
     pub(crate) fn long(seed: u64, length: usize) -> Self {
         Self::of(seed, |_| length)
     }
@@ -130,8 +130,7 @@ impl Sequence {
         Self { base, steps }
     }
 
-    /// The same, with so many files in between for which block groups are made, and which go as
-    /// soon as they are synced.
+    /// Inserts `count` files that need new block groups; each is removed once it is synced.
     pub(crate) fn with_long_files(self, count: usize) -> Self {
         let grow = |(index, steps): (usize, &[Step])| {
             let path: Bytes = format!("long {index}").into_bytes().into();
@@ -150,14 +149,14 @@ impl Sequence {
         Self { steps, ..self }
     }
 
-    /// It, and what was found of it.
+    /// Describes a failure of these steps.
     pub(crate) fn tell(&self, seed: u64, steps: &[Step], error: &str) -> String {
         let lines: Vec<_> = steps.iter().map(ToString::to_string).collect();
         format!("seed {seed}, {}: {error}\n{}", self.base.made.name, lines.join("\n"))
     }
 }
 
-/// An fsync of anything: what was touched last, often.
+/// Draws an fsync of any object, often the one touched last.
 pub(crate) fn draw_sync(model: &Model, touched: Option<Object>, random: &mut Random) -> Step {
     let data_only = random.one_in(8);
     let any = |random: &mut Random| {
@@ -169,7 +168,7 @@ pub(crate) fn draw_sync(model: &Model, touched: Option<Object>, random: &mut Ran
     Step::Sync { object, data_only }
 }
 
-/// Notes the inode numbers of what is new.
+/// Records the inode numbers of new objects.
 pub(crate) fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem) {
     journal.number(model, |path| {
         let metadata = filesystem.symlink_metadata([b"/", path].concat());
@@ -182,7 +181,7 @@ pub(crate) fn now() -> Time {
     Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
 }
 
-/// A panic is an error, too.
+/// Converts a panic to an error.
 pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     let text = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
         Ok(text) => anyhow!("panicked: {text}"),
@@ -191,8 +190,8 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(text(panic)))
 }
 
-/// Steps that fail, as few and as simple as can be, and how they do; if they do not when they are
-/// done again, then those that there were, and how they did.
+/// Shrinks and simplifies failing steps; returns them with their error. If they do not fail again,
+/// returns the original steps and error.
 pub(crate) fn shortened<S: Clone>(
     steps: &[S],
     error: &anyhow::Error,
@@ -209,8 +208,8 @@ pub(crate) fn shortened<S: Clone>(
     (steps, error)
 }
 
-/// Has one seed after the other be worked on until so much was judged; `work` says how much that
-/// was of a seed, or what failed. Panics if anything did.
+/// Calls `work` with consecutive seeds until `enough` states were checked; `work` returns the
+/// number of checked states of a seed, or a failure. Panics if there was a failure.
 pub(crate) fn by_seeds(first: u64, enough: u64, work: impl Fn(u64) -> Result<u64, String> + Sync) {
     let (next, judged, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work_on = || {
@@ -240,7 +239,7 @@ pub(crate) fn by_seeds(first: u64, enough: u64, work: impl Fn(u64) -> Result<u64
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-/// What Linux makes of an image that was cut at this time is what we make of it.
+/// Checks that the states after replay by Linux and by us are the same.
 pub(crate) fn judge_both(linux: &Linux, image: &SparseImage, cut: Time) -> Result<()> {
     let by_linux = judge_by_linux(linux, image).context("to Linux")?;
     let by_us = judge_by_us(image).context("to us")?;

@@ -1,11 +1,12 @@
-//! Every golden image: ours is what Linux showed, attribute by attribute; or refused by name.
+//! Every golden image: we show what Linux showed, attribute by attribute, or refuse with a specific
+//! error.
 
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_testkit::walk_ours::walk;
 
 use super::{Unpacked, assert_same, open, shown};
 
-/// The images that are refused, and what the refusal says.
+/// The images that are refused, and the text of the error.
 const REFUSED: &[(&str, &str)] = &[
     ("raid-stripe-tree", "unsupported feature: raid-stripe-tree"),
     ("raid1", "the filesystem has 2 devices, only one is supported"),
@@ -14,7 +15,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn ours_is_what_linux_showed() {
-    // What a replay gives is judged where replays are.
+    // The result of a replay is checked in `replay`.
     for (golden, linux) in shown().into_iter().filter(|(golden, _)| !golden.has_log()) {
         let unpacked = Unpacked::new(&golden);
         let filesystem = open(&unpacked.image, 256).unwrap();
@@ -24,7 +25,7 @@ fn ours_is_what_linux_showed() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_image_is_refused_with_specific_error() {
     let all = Golden::all().unwrap();
     let refused: Vec<_> = all.iter().filter(|image| image.manifest().unwrap().is_none()).collect();
     let names: Vec<_> = refused.iter().map(|image| image.name()).collect();

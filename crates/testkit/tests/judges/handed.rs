@@ -1,15 +1,16 @@
-//! What we leave in the middle of something, handed to Linux, and back: with a log pending,
-//! inodes without a name, snapshots that are half dropped, and quota groups nobody counted.
+//! Images that we leave in an intermediate state, used by Linux, and again by us: with a log
+//! pending, orphan inodes, half-dropped snapshots, and qgroups that were not rescanned.
 //!
-//! 1. Linux replays and cleans up, writes and deletes beside it, takes snapshots and drops them,
-//!    balances, defragments and scrubs; then it is ours again.
-//! 2. What was done here is there, at all times; a snapshot holds what was there when it was taken.
-//! 3. `btrfs check` finds nothing after each turn, and Linux shows what we show.
-//! 4. No balance is without space. Linux moves a block group only if what metadata has, and what it
-//!    sets aside for files that are not written yet, fits in the others; and it makes another where
-//!    extents of a size find none of theirs, however empty those are. A group is a tenth of the
-//!    device, and twice that where data is there twice: on 1 GiB its own filesystems run out then,
-//!    to which nobody but Linux ever wrote. So those are larger, and a group is a smaller part.
+//! 1. Linux replays and cleans up, writes and deletes files of its own, creates and drops
+//!    snapshots, balances, defragments and scrubs; then it is our turn again.
+//! 2. Our changes are always visible; a snapshot has the state of the time when it was taken.
+//! 3. `btrfs check` finds no errors after each turn, and Linux shows what we show.
+//! 4. No balance runs out of space. Linux only relocates a block group if the metadata and its
+//!    reservation for delayed allocations fit in the others; and it allocates another one if no
+//!    group of the right size class has space for an extent, however empty the others are. A block
+//!    group is a tenth of the device, and twice that with duplicated data: with 1 GiB, even
+//!    filesystems that only Linux ever wrote run out of space then. So those are larger, and a
+//!    block group is a smaller part.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -35,31 +36,31 @@ use super::ours::judge_by_linux_but;
 use super::threads::names_root;
 use super::{assert_none, open};
 
-/// Where the model's operations are done, and where Linux changes what it likes.
+/// The directories for the operations of the model, and for the changes by Linux.
 const OWN: &str = "judged";
 const LINUX: &str = "linux";
-/// What is synced last.
+/// The file that is synced last.
 const LOGGED: &str = "logged";
-/// In bytes.
+/// Its size in bytes.
 const LOGGED_LEN: usize = 50_000;
-/// What a balance takes, in bytes; and where data is there twice.
+/// The size of a device that can be balanced, in bytes; and with duplicated data.
 const LEN: u64 = 1 << 30;
 const LEN_TWICE: u64 = 8 << 30;
-/// What Linux shows of its own files that is not on the disk: a hole of shared space that was set
-/// aside is data to it, and a property overrules the flag that says what does not compress.
+/// Attributes that Linux shows differently from the disk, for its own files: a hole in a shared
+/// preallocated extent is data to it, and a property overrides the flag for incompressible data.
 const NOT_COMPARED: &[&str] = &["segments", "flags"];
-/// How often it is handed over and back.
+/// The number of turns of each side.
 const TURNS: u32 = 3;
-/// Operations of ours in a turn.
+/// The number of our operations per turn.
 const STEPS: u32 = 150;
 /// Longer files are not defragmented, in bytes.
 const FAR: u64 = 1 << 30;
-/// Files that Linux makes at first.
+/// The number of files that Linux creates at first.
 const FILES: u32 = 40;
-/// How many kinds there are in CI.
+/// The number of kinds in CI.
 const KINDS: usize = 3;
 
-/// What goes to and fro.
+/// An image that is used in turns.
 struct Handed<'a> {
     linux: &'a Linux,
     image: PathBuf,
@@ -68,7 +69,7 @@ struct Handed<'a> {
     random: Random,
     generator: Generator,
     model: Model,
-    /// By their names, with what was there when they were taken.
+    /// The names of the snapshots, and the state when they were taken.
     snapshots: Vec<(String, Model)>,
     taken: u32,
 }
@@ -77,14 +78,14 @@ fn btrfs(words: &[&str], paths: &[&Path]) {
     run(Command::new("btrfs").args(words).args(paths)).unwrap();
 }
 
-/// Waits until what is deleted is dropped: what does that wakes at a commit.
+/// Waits until deleted subvolumes are dropped: the cleaner thread wakes at a commit.
 fn sync_dropped(root: &Path) {
     btrfs(&["filesystem", "sync"], &[root]);
     btrfs(&["subvolume", "sync"], &[root]);
 }
 
-/// Has quota groups counted when all is at rest: what Linux drops while it counts, or after it, it
-/// may count wrong.
+/// Rescans qgroups when nothing else runs: Linux may count wrongly if it drops subvolumes during or
+/// after a rescan.
 fn count_anew(root: &Path) {
     sync_dropped(root);
     btrfs(&["filesystem", "sync"], &[root]);
@@ -96,7 +97,7 @@ fn logged(turn: u32) -> Vec<u8> {
 }
 
 impl<'a> Handed<'a> {
-    /// Linux makes the first files, some of them in a subvolume.
+    /// Lets Linux create the first files, some of them in a subvolume.
     fn new(linux: &'a Linux, made: &Made, image: PathBuf, seed: u64) -> Self {
         made.image().write_to(&image).unwrap();
         let node_size = made.options.nodesize;
@@ -115,7 +116,7 @@ impl<'a> Handed<'a> {
         let dir = mount.path().join(LINUX);
         let own = mount.path().join(OWN);
         fs::create_dir(&own).unwrap();
-        // Whatever the umask is: other tests empty it.
+        // Independent of the umask, which other tests change.
         fs::set_permissions(&own, Permissions::from_mode(0o755)).unwrap();
         btrfs(&["subvolume", "create"], &[&dir]);
         for number in 0..FILES {
@@ -130,20 +131,21 @@ impl<'a> Handed<'a> {
         self.linux.mount(&self.image, "noatime").unwrap()
     }
 
-    /// Ends in the middle of something.
+    /// Runs a turn of ours that ends in an intermediate state.
     fn turn_of_ours(&mut self, what: &str, turn: u32) {
         let mut target =
             EngineTarget::on_subvolume(&self.image, TreeId::FS, &self.options).unwrap();
         for _ in 0..STEPS {
             let operation = self.generator.next().expect("it does not end");
             let expected = self.model.apply(&operation);
-            // What is refused for naming the root names a directory here.
+            // The root of the model is an ordinary directory here, so operations on it would
+            // differ.
             if !names_root(&operation) {
                 let found = target::do_to(&mut target, &operation.clone().below(OWN.as_bytes(), 0));
                 assert_eq!(found, expected, "{what}: {operation}");
             }
         }
-        // Handles are still open: what has no name is there.
+        // Handles are still open, so unnamed inodes exist.
         target.commit();
         self.model.apply(&Operation::Reopen).unwrap();
         let (path, seed) = (LOGGED.into(), turn + 1);
@@ -178,14 +180,14 @@ impl<'a> Handed<'a> {
         let said = run(Command::new("btrfs").args(["scrub", "start", "-B"]).arg(mount.path()));
         let said = String::from_utf8(said.unwrap().stdout).unwrap();
         assert!(said.contains("no errors found"), "{said}");
-        // What is deleted last may be half dropped when it is ours again.
+        // The subvolume deleted last may be half dropped in our turn.
         self.drop_snapshot(mount.path());
         if self.has_quotas && self.random.one_in(2) {
             count_anew(mount.path());
         }
     }
 
-    /// All but what is too far: Linux goes through all of it in small steps.
+    /// Defragments all files but very long ones, which Linux reads in small steps.
     fn defragment(&self, root: &Path) {
         let own = self.model.files().into_iter();
         let own = own.map(|(path, _)| root.join(OWN).join(OsStr::from_bytes(&path)));
@@ -224,7 +226,7 @@ impl<'a> Handed<'a> {
         check_file(what, &self.image);
         judge_by_linux_but(self.linux, what, &self.image, NOT_COMPARED);
         let mut complaints = self.linux.complaints().unwrap();
-        // Until Linux counts anew, it says that it did not.
+        // Linux warns until its next rescan.
         complaints.retain(|complaint| !complaint.contains("qgroup"));
         assert!(complaints.is_empty(), "{what}: Linux complains: {complaints:?}");
         let shown = walk_ours::walk(&open(&self.image, 64).unwrap()).unwrap();
@@ -250,7 +252,7 @@ fn hand_over(linux: &Linux, made: &Made, seed: u64) {
         handed.judge(&what);
     }
     let what = format!("{}, seed {seed}, at the end", made.name);
-    // What is left of what was dropped goes, and all that can.
+    // Opening drops half-dropped subvolumes, and removes orphans.
     let filesystem = EngineTarget::on_image(&handed.image).unwrap();
     filesystem.close().unwrap();
     handed.judge(&what);

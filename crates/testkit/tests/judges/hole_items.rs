@@ -1,12 +1,12 @@
-//! One file of a filesystem whose holes have items, with space behind its end, holes and data at
-//! places that meet often; ours and Linux take turns, and the log of either is replayed by either.
+//! A file with hole items, preallocation past the end, and small holes and extents that often meet;
+//! we and Linux take turns, and each replays the log of either.
 //!
 //! 1. After each commit and each replay, every byte below the size, rounded up to a sector, has
-//!    exactly one item. Behind the end there is space set aside at most, and, where Linux wrote,
-//!    the holes that lead to it.
-//! 2. What the items hold together is what the inode says that it holds.
-//! 3. Linux 6.18 forgets the size of such a file that comes to reach over space set aside behind
-//!    its end before it was mounted; so that goes when Linux's turn begins.
+//!    exactly one item. Past the end there are only preallocated extents and, if Linux wrote, the
+//!    holes before them.
+//! 2. The total size of the items matches the nbytes of the inode.
+//! 3. Linux 6.18 loses the size of such a file if it is extended over space that was preallocated
+//!    past its end before the mount; so such space is freed at the start of a turn of Linux.
 
 use std::fmt;
 use std::path::Path;
@@ -32,23 +32,23 @@ use super::{is_torture, open_device, seed};
 const NAME: &str = "file";
 const OTHER: &str = "other";
 const SECTOR: u64 = 4096;
-/// The file is no longer than this, in sectors.
+/// The maximum size of the file, in sectors.
 const SECTORS: u64 = 24;
-/// Steps of a sequence.
+/// The number of steps of a sequence.
 const STEPS: usize = 120;
 
-/// What happens to the file.
+/// A step.
 #[derive(Clone, Debug)]
 enum Step {
     Do(Operation),
-    /// Another file is changed and synced: where nothing is logged that commits this one without
-    /// the data of it that waits.
+    /// Changes and syncs another file: without a log that commits this file, too, but not its dirty
+    /// data.
     SyncOther,
-    /// From now on it is done by the other side.
+    /// The next steps are executed by the other side.
     Turn,
-    /// The file is synced; nothing of what comes after that reaches the disk.
+    /// Syncs the file, and loses everything after that.
     Cut {
-        /// Whether the other replays what is left.
+        /// Whether the other side replays the log.
         turn: bool,
     },
 }
@@ -111,7 +111,7 @@ fn draw_operation(random: &mut Random) -> Operation {
     }
 }
 
-/// At a sector most of the time, low ones more often.
+/// Draws an offset: usually that of a sector, low ones more often.
 fn place(random: &mut Random) -> u64 {
     let sectors = 1 + random.below(SECTORS);
     let sector = SECTOR * random.below(sectors);
@@ -121,7 +121,7 @@ fn place(random: &mut Random) -> u64 {
     }
 }
 
-/// Who has it open.
+/// The side that has the filesystem open.
 enum Side<'a> {
     Ours(EngineTarget, Arc<SparseDevice>),
     Linux(LinuxTarget<'a>),
@@ -150,7 +150,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// What is there when it ends in order.
+    /// Returns the image after a clean close.
     fn close(self, place: &Path) -> SparseImage {
         match self {
             Self::Ours(target, device) => {
@@ -164,7 +164,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// What is there when all ends at once.
+    /// Returns the image after a crash.
     fn cut(self, place: &Path) -> SparseImage {
         match self {
             Self::Ours(target, device) => {
@@ -181,7 +181,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Panics where the items of the file are not as they must be.
+/// Panics if the items of the file are invalid.
 fn assert_layout(filesystem: &Filesystem) {
     let Ok(found) = filesystem.symlink_metadata(format!("/{NAME}")) else { return };
     let (number, mut inode, mut items) = (found.id.number, None, Vec::new());
@@ -218,7 +218,7 @@ fn assert_layout(filesystem: &Filesystem) {
     assert_eq!(inode.nbytes, bytes, "{items:?}");
 }
 
-/// What an image shows that was closed, or is replayed in memory.
+/// Checks an image that was closed, or is replayed in memory.
 fn judge(image: &SparseImage) {
     assert_layout(&open_device(Arc::new(image.to_device())).unwrap());
 }
@@ -233,14 +233,14 @@ fn run(linux: &Linux, image: &SparseImage, has_log: bool, steps: &[Step]) -> Res
     turns.end()
 }
 
-/// A sequence under way.
+/// The execution of a sequence.
 struct Turns<'a> {
     linux: &'a Linux,
     place: &'a Path,
-    /// Of ours.
+    /// Whether our side logs.
     has_log: bool,
     model: Model,
-    /// None only while it changes.
+    /// `None` only during a change of sides.
     side: Option<Side<'a>>,
 }
 

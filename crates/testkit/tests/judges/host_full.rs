@@ -1,9 +1,9 @@
-//! A sparse image file on a disk that fills up: what the filesystem in the image counts as free
+//! A sparse image file on a disk that fills up: space that is free in the filesystem of the image
 //! cannot be written.
 //!
-//! 1. The caller is told of an I/O error, never that the filesystem in the image is full.
-//! 2. What was durable before is there when it is opened again, all of it, and the image is clean.
-//! 3. Once the disk has room again, the image is used as before.
+//! 1. The caller gets an I/O error, never an error for no space.
+//! 2. Everything that was durable before is found at the next open, and the image is clean.
+//! 3. Once the disk has space again, the image can be used as before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use userbtrfs_testkit::{pattern, skip_unless_linux};
 use super::made::{MIB, check_file, kinds};
 use super::ours::{judge_by_linux, use_by_linux};
 
-/// Bytes of the disk below.
+/// The size of the host disk in bytes.
 const HOST: u64 = 48 * MIB;
-/// Bytes that are taken on it and given back in the end.
+/// Bytes used on it that are freed at the end.
 const BALLAST: usize = 16 << 20;
-/// Bytes in each file that is written, and in the small ones.
+/// The sizes of large and of small files, in bytes.
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 1000;
-/// Small files with one commit.
+/// The number of small files per commit.
 const SMALL_AT_ONCE: u32 = 1000;
 
-/// A small disk that is mounted; unmounted when dropped.
+/// A small mounted disk; unmounted when dropped.
 struct Host {
     folder: TempDir,
     _device: Option<LoopDevice>,
@@ -44,7 +44,7 @@ impl Host {
         Self { folder, _device: None }
     }
 
-    /// Where blocks are allocated late.
+    /// Creates a host with delayed allocation.
     fn ext4(linux: &Linux, disk: &Path) -> Self {
         fs::File::create(disk).unwrap().set_len(HOST).unwrap();
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(disk)).unwrap();
@@ -81,7 +81,7 @@ fn write(filesystem: &Filesystem, number: u32, len: usize) -> Result<(), Error> 
     file.close()
 }
 
-/// Writes until that fails; gives how many files were durable before, and the error.
+/// Writes until that fails; returns the number of durable files, and the error.
 fn fill(filesystem: &Filesystem, len: usize) -> (u32, Error) {
     let at_once = if len == LARGE { 1 } else { SMALL_AT_ONCE };
     for first in (1..).step_by(at_once as usize) {
@@ -94,7 +94,7 @@ fn fill(filesystem: &Filesystem, len: usize) -> (u32, Error) {
     unreachable!("nothing takes so many files")
 }
 
-/// Whether an error is that of the device, or says that the filesystem is read-only for one.
+/// Returns whether an error is an I/O error of the device, or the read-only state after one.
 fn is_of_device(error: &Error) -> bool {
     matches!(errno(error), Errno::IO | Errno::ROFS)
 }
@@ -106,7 +106,7 @@ fn assert_there(image: &Path, files: std::ops::Range<u32>, len: usize) {
     }
 }
 
-/// Fills the disk with data, or with what is in trees.
+/// Fills the disk with data or, with small files, with metadata.
 fn judge(linux: &Linux, host: &Host, len: usize, discard: bool) {
     let (image, ballast) = (host.at("image"), host.at("ballast"));
     let what = format!("{}, files of {len} bytes", image.display());

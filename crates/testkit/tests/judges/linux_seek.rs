@@ -1,4 +1,4 @@
-//! `SEEK_DATA` and `SEEK_HOLE`, from every kind of place, as Linux answers them.
+//! `SEEK_DATA` and `SEEK_HOLE` from many offsets, with the results of Linux.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use userbtrfs_testkit::skip_unless_linux;
 
 use super::{Unpacked, open};
 
-/// Images whose files have holes, and are small.
+/// Images with small files that have holes.
 const IMAGES: &[&str] = &["holes", "hole-items", "extents", "shared", "basic"];
 const SECTOR: u64 = 4096;
 
@@ -53,7 +53,7 @@ fn errno(found: Result<u64>) -> rustix::io::Result<u64> {
     found.map_err(|error: Error| Errno::from_raw_os_error(error.errno()))
 }
 
-/// Beginnings, middles and ends of extents, of their sectors, and the places beside.
+/// Returns starts, middles and ends of extents and of their sectors, and the adjacent offsets.
 fn places(file: &File) -> BTreeSet<u64> {
     let extents = file.extents().unwrap();
     let mut places = BTreeSet::from([0, file.len()]);

@@ -1,8 +1,8 @@
-//! Trees made by Linux: real files, then random changes, snapshots and shared extents.
+//! Trees made by Linux: real files, random changes, snapshots and shared extents.
 //!
-//! 1. What Linux shows of the unmounted image, mounted read-only, is what we show.
-//! 2. What we extract of it, walked by Linux, is the same but for what no copy keeps.
-//! 3. `btrfs check` finds nothing, and the kernel log has no complaint.
+//! 1. Linux, with a read-only mount of the image, and userbtrfs show the same.
+//! 2. An export of it, walked by Linux, is the same except attributes that no copy keeps.
+//! 3. `btrfs check` finds no errors, and the kernel log has no complaints.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use userbtrfs_testkit::{walk_linux, walk_ours};
 use super::parallel::read_from_threads;
 use super::{assert_none, assert_same, is_torture, open, seed};
 
-/// Where real files are taken from.
+/// The source of real files.
 const SOURCE: &str = "/usr";
-/// How many of them, in bytes, and over how many subvolumes.
+/// The total size of the sample, in bytes, and the number of subvolumes.
 const SAMPLE_BYTES: u64 = 64 << 20;
 const SUBVOLUMES: u64 = 12;
-/// How many random changes are made.
+/// The number of random changes.
 const CHANGES: u64 = 600;
-/// What no copy keeps. Flags, as `cp -a` does, stay behind too.
+/// Attributes that no copy keeps. Flags are not copied either, as with `cp -a`.
 const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "btime", "flags"];
 
 const CHECKSUMS: &[&str] = &["crc32c", "xxhash", "sha256", "blake2"];
@@ -38,7 +38,7 @@ const NODE_SIZES: &[u32] = &[4096, 16384, 32768, 65536];
 const PROFILES: &[&[&str]] = &[&["-d", "single", "-m", "single"], &["-d", "dup", "-m", "dup"]];
 const MIXED: &[&str] = &["--mixed"];
 
-/// How an image is made.
+/// The parameters of an image.
 #[derive(Clone, Copy, Debug)]
 struct Combination {
     checksum: &'static str,
@@ -47,7 +47,7 @@ struct Combination {
     profile: &'static [&'static str],
 }
 
-/// Each value at least once.
+/// Combinations with each value at least once.
 const FEW: &[Combination] = &[
     Combination {
         checksum: CHECKSUMS[0],
@@ -118,7 +118,7 @@ fn a_changed_tree_is_to_us_what_it_is_to_linux() {
     }
 }
 
-/// Once with each compression: all there is, beside what changes.
+/// With each compression: all files of the system, next to changing ones.
 #[test]
 fn a_whole_system_is_to_us_what_it_is_to_linux() {
     skip_unless_linux!();
@@ -152,7 +152,7 @@ fn make_subvolumes(mount: &Path) -> Vec<PathBuf> {
     subvolumes
 }
 
-/// An image in the making.
+/// An image and its parameters.
 struct Site {
     linux: Linux,
     combination: Combination,
@@ -170,7 +170,7 @@ impl Site {
         self.folder.path().join("image")
     }
 
-    /// Makes the image and has it filled while it is mounted.
+    /// Creates the image, and calls `fill` while it is mounted.
     fn fill(&self, fill: impl FnOnce(&Path)) {
         let Combination { checksum, compression, node_size, profile } = self.combination;
         let image = self.image();
@@ -198,7 +198,7 @@ impl Site {
         assert_same("our walk", linux, &ours);
     }
 
-    /// Extracts everything to another filesystem that keeps all attributes.
+    /// Exports everything to another filesystem that keeps all attributes.
     fn compare_copies(&self, linux: &Manifest) {
         let other = self.folder.path().join("copy");
         File::create(&other).unwrap().set_len(self.size).unwrap();

@@ -1,8 +1,8 @@
-//! A directory of very many entries, listed while it changes.
+//! A very large directory, listed while it changes.
 //!
-//! 1. What is there from before a listing until after it is listed once, and under its name.
-//! 2. What was gone before a listing is not in it.
-//! 3. Places ascend, also where a listing is broken off and goes on from the place it had come to.
+//! 1. An entry that exists during the whole listing is listed once, with its name.
+//! 2. An entry removed before the listing is not in it.
+//! 3. Positions ascend, also if a listing is interrupted and resumed at its last position.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +16,9 @@ use userbtrfs_testkit::random::Random;
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, seed};
 
-/// Entries that a listing takes before it is broken off, at most.
+/// The maximum number of entries before a listing is interrupted.
 const PART_MAX: u64 = 5000;
-/// Listings by each reader.
+/// The number of listings by each reader.
 const LISTINGS: usize = 3;
 
 fn staying(number: u64) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn going(number: u64) -> Vec<u8> {
     format!("goes {number}").into_bytes()
 }
 
-/// One listing, in parts; gives the names in their order.
+/// Lists a directory in parts; returns the names in order.
 fn list(dir: &Dir, random: &mut Random) -> Vec<Vec<u8>> {
     let (mut names, mut position) = (Vec::new(), 0);
     loop {
@@ -47,7 +47,7 @@ fn list(dir: &Dir, random: &mut Random) -> Vec<Vec<u8>> {
     }
 }
 
-/// Takes away, renames and adds entries; the first `gone` of those that go are gone already.
+/// Removes, renames and adds entries; the first `gone` removable ones are removed already.
 fn change(dir: &Dir, entries: u64, gone: u64, is_over: &AtomicBool) {
     for number in gone..entries {
         match number % 3 {

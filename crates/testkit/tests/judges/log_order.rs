@@ -1,11 +1,11 @@
-//! Two changes of names, then an fsync: ours keeps at least as much as Linux's.
+//! Two changes of names, then an fsync: our log keeps at least as much as that of Linux.
 //!
-//! 1. Each case runs on Linux and on userbtrfs, is cut, and both logs are replayed by Linux.
-//! 2. A *fact* is a name that is there, a name that is gone, or the extended attributes of a name,
-//!    as at the cut. Each fact that holds after the log of Linux holds after ours. Ours may keep
-//!    more.
+//! 1. Each case is executed by Linux and by userbtrfs up to a crash, and Linux replays both logs.
+//! 2. A *fact* is that a name exists, that a name is removed, or that a name has the xattrs of the
+//!    time of the crash. Each fact that holds after a replay of the log of Linux also holds for
+//!    ours, which may keep more.
 //! 3. The cases are all pairs of changes in [`CHANGES`] that can be made one after the other, with
-//!    each inode of [`Case::synced`]. A run takes a share of them, a torture run takes all.
+//!    each inode of [`Case::synced`]. A normal run executes some of them, a torture run all.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ use userbtrfs_testkit::stories::{
 use super::made::{MIB, Made};
 use super::{is_torture, seed};
 
-/// The committed tree: a file with a name in each of two directories, files with one name, a
-/// directory in each. `%1` to `%3` are the files, open.
+/// The committed tree: a file with a name in each of two directories, files with one name, and a
+/// directory in each. `%1` to `%3` are handles of the files.
 const BASE: &str = "mkdir A; mkdir B; mkdir C; file A/f 4k; link A/f B/f; file A/g 4k; file B/h \
                     4k; mkdir A/s; file A/s/k 10; mkdir B/t; file B/t/k 10; setxattr A/f user.x \
                     1; setxattr B/h user.x 1; open %1 A/f; open %2 A/g; open %3 B/h; sync";
 
-/// The names of files and directories that [`BASE`] makes.
+/// The names of files and directories in [`BASE`].
 const NAMES: &[&str] = &["A/f", "B/f", "A/g", "B/h", "A/s", "B/t"];
 
-/// The changes; each makes a name of its own or removes one.
+/// The changes; each creates a unique name or removes one.
 const CHANGES: &[&str] = &[
     "link A/f A/f1",
     "link A/f C/f2",
@@ -62,7 +62,7 @@ const CHANGES: &[&str] = &[
     "setxattr B/h user.x 2",
 ];
 
-/// Cases of a run that is not a torture run.
+/// The number of cases in a normal run.
 const SHARE: usize = 40;
 
 /// Two changes and an fsync.
@@ -97,7 +97,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Makes a change in a set of names; returns whether it can be made.
+/// Applies a change to a set of names; returns whether it is possible.
 fn change(names: &mut BTreeSet<String>, change: &str) -> bool {
     for step in change.split("; ") {
         let words: Vec<&str> = step.split(' ').collect();
@@ -111,7 +111,7 @@ fn change(names: &mut BTreeSet<String>, change: &str) -> bool {
             }
             ["exchange", from, to] => names.contains(from) && names.contains(to),
             ["create" | "mkdir", name] | ["symlink", name, _] => {
-                // The target of a symbolic link cannot be made durable by its path.
+                // A symbolic link cannot be synced by its path.
                 words[0] == "symlink" || names.insert(name.to_owned())
             }
             ["setxattr" | "removexattr", name, ..] => names.contains(name),
@@ -124,7 +124,7 @@ fn change(names: &mut BTreeSet<String>, change: &str) -> bool {
     true
 }
 
-/// The facts that hold in what is seen after a replay.
+/// Returns the facts that hold in the state after a replay.
 fn facts(acted: &Acted, seen: &Seen) -> BTreeSet<String> {
     let mut facts = BTreeSet::new();
     for now in acted.now.manifest.entries() {
@@ -146,7 +146,7 @@ fn facts(acted: &Acted, seen: &Seen) -> BTreeSet<String> {
     facts
 }
 
-/// Runs a case; returns what Linux keeps and we do not.
+/// Runs a case; returns the facts that Linux keeps and we lose.
 fn missing(base: &SparseImage, case: &Case) -> Vec<String> {
     let story = &read(&case.story()).unwrap()[0];
     let steps = &story.ways[0];

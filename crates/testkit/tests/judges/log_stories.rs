@@ -1,11 +1,11 @@
-//! The stories of docs/log-stories.md, each a test of its name: acted by us and by Linux, judged by
-//! both.
+//! The stories of docs/log-stories.md, each in a test of its name: executed and checked by both
+//! userbtrfs and Linux.
 //!
-//! 1. What each judge sees of an image is what the story says must be there, and is the same for
-//!    both, but for times that a replay sets.
-//! 2. Of what we wrote, Linux judges what is left where all is lost that no flush covers.
-//! 3. Where the story waits for something that we cannot do yet, Linux acts it, and once more up to
-//!    there: then the rest is ours.
+//! 1. Each side shows a state that meets the expectations of the story, and both states are the
+//!    same, except for times set by replay.
+//! 2. For our executions, Linux checks the image without any writes that no flush covers.
+//! 3. If the story needs something that we do not support yet, Linux executes it, and a second time
+//!    up to the last such step; we execute the rest then.
 
 use std::sync::OnceLock;
 
@@ -50,7 +50,7 @@ fn every_story_of_the_document_is_a_test() {
 }
 
 #[test]
-fn what_was_not_fsynced_is_missed() {
+fn unmet_expectation_after_missing_fsync_is_detected() {
     skip_unless_linux!();
     for done in ["file a 8k", "file a 8k; sync; append a 4k", "create a; sync; rename a b"] {
         let text = format!("- **lost** Done: `{done}`. There: `all is now`.");
@@ -62,7 +62,7 @@ fn what_was_not_fsynced_is_missed() {
 }
 
 #[test]
-fn what_linux_left_we_replay_as_linux_did() {
+fn stored_logs_of_linux_are_replayed_with_the_same_result() {
     let all = Kept::all().unwrap();
     assert!(all.len() >= 100, "only {} images", all.len());
     for kept in all {
@@ -77,8 +77,8 @@ fn what_linux_left_we_replay_as_linux_did() {
     }
 }
 
-/// An item of names or of an attribute that grows to more than half of a leaf: a replay by Linux
-/// may find no room for it, and stops the kernel. So Linux does not act this one.
+/// An item of names or of an xattr that grows to more than half of a leaf: during a replay by Linux
+/// the leaf may lack space, which stops the kernel. So Linux does not execute this one.
 #[test]
 fn items_that_grow_in_small_nodes_are_replayed() {
     skip_unless_linux!();
@@ -100,8 +100,8 @@ fn items_that_grow_in_small_nodes_are_replayed() {
     assert!((1..ways.len()).contains(&logs), "{logs} of {} were logged", ways.len());
 }
 
-/// Linux lets go of space that is committed behind the end of a file when it replays that the file
-/// exists, as who moved or lost its name does: when it logs that, it does not say what is there.
+/// On replay of an inode that is only logged as existing, as for a renamed or unlinked file, Linux
+/// frees committed preallocation past its end: the log has no extents for it.
 #[test]
 fn space_behind_the_end_stays_with_who_merely_is_logged() {
     skip_unless_linux!();
@@ -121,7 +121,7 @@ fn space_behind_the_end_stays_with_who_merely_is_logged() {
     }
 }
 
-/// As the story `link_and_fsync_of_either_name`, with all directories of two levels.
+/// Like the story `link_and_fsync_of_either_name`, with all directories of two levels.
 #[test]
 fn a_link_from_any_directory_to_any_and_fsync_of_either() {
     skip_unless_linux!();
@@ -146,7 +146,7 @@ fn a_link_from_any_directory_to_any_and_fsync_of_either() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Acts a story, which Linux does not, and has both judge it. Gives how many ways left a log.
+/// Executes a story only with userbtrfs, and checks it with both; returns the number of logs.
 fn tell_of_us(text: &str, base: &SparseImage) -> usize {
     let story = &read(text).unwrap()[0];
     let (mut failures, mut logs) = (Vec::new(), 0);
@@ -159,13 +159,13 @@ fn tell_of_us(text: &str, base: &SparseImage) -> usize {
     logs
 }
 
-/// What a story starts from.
+/// Returns the initial filesystem of a story.
 fn plain() -> &'static SparseImage {
     static IMAGE_OF: OnceLock<SparseImage> = OnceLock::new();
     IMAGE_OF.get_or_init(|| Made::new("plain", IMAGE, Options::default()).image())
 }
 
-/// The same without `NO_HOLES`.
+/// Returns the initial filesystem without `NO_HOLES`.
 fn hole_items() -> &'static SparseImage {
     static IMAGE_OF: OnceLock<SparseImage> = OnceLock::new();
     let make = || Made::by_progs("hole items", IMAGE, Options::default(), &["-O", "^no-holes"]);
@@ -186,8 +186,8 @@ fn tell(name: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Which may end with a commit: it is asked for, or an item with very many names would be put over
-/// another one.
+/// Stories that may end with a commit: an explicit one, or because an item with very many names
+/// would replace another one.
 const COMMITTED: &[&str] = &[
     "a_commit_takes_the_log_along",
     "a_file_of_many_names_in_new_directories",
@@ -195,7 +195,7 @@ const COMMITTED: &[&str] = &[
     "one_of_many_names_is_removed_and_one_added",
 ];
 
-/// Has both act it; gives what was not as it must be.
+/// Executes a story with both sides; returns the unmet expectations.
 fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Vec<String> {
     let mut failures = Vec::new();
     let ours = match &story.waits_for {
@@ -209,7 +209,7 @@ fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Ve
     let theirs = theirs.unwrap_or_else(|error| panic!("{what}, by Linux: {error:#}"));
     drop(linux);
     let may_commit = story.waits_for.is_some() || COMMITTED.contains(&&*story.name);
-    // Linux commits in the place of some logs, and so do we: never where Linux writes a log.
+    // Linux commits instead of some logs, and so do we, but not if Linux writes a log.
     let is_as_linux =
         !theirs.has_log() && ours.commits.iter().all(|why| *why == FullCommitReason::NameMoved);
     if !may_commit && !is_as_linux && !ours.has_log() {
@@ -220,7 +220,7 @@ fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Ve
     failures
 }
 
-/// Both judge what somebody did.
+/// Checks an execution with both sides.
 fn judge(story: &Story, what: &str, acted: &Acted) -> Vec<String> {
     let pending = if acted.has_log() { "a log" } else { "no log" };
     println!("{what}: {pending}");

@@ -1,4 +1,4 @@
-//! The filesystems that the writing judges work on: every kind that mkfs makes.
+//! The filesystems that writing tests use: every kind that mkfs makes.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ pub(crate) struct Made {
     pub(crate) name: &'static str,
     pub(crate) options: Options,
     pub(crate) len: u64,
-    /// What `mkfs.btrfs` is told, where ours cannot make it.
+    /// The options of `mkfs.btrfs`, for a kind that our mkfs cannot make.
     progs: &'static [&'static str],
 }
 
@@ -29,7 +29,7 @@ impl Made {
         Self { name, options, len, progs: &[] }
     }
 
-    /// What `mkfs.btrfs` makes with these options, which `options` must fit.
+    /// A kind made by `mkfs.btrfs` with these options, which must match `options`.
     pub(crate) fn by_progs(
         name: &'static str,
         len: u64,
@@ -39,17 +39,17 @@ impl Made {
         Self { name, options, len, progs }
     }
 
-    /// Whether each hole of a file has an item.
+    /// Returns whether each hole of a file has an item.
     pub(crate) fn has_hole_items(&self) -> bool {
         self.progs.contains(&"^no-holes")
     }
 
-    /// The same of another length.
+    /// Returns the kind with another size.
     pub(crate) fn of_length(&self, len: u64) -> Self {
         Self { len, ..self.clone() }
     }
 
-    /// An empty one, in memory.
+    /// Returns an empty filesystem, in memory.
     pub(crate) fn image(&self) -> SparseImage {
         if !self.progs.is_empty() {
             return self.image_by_progs();
@@ -69,7 +69,7 @@ impl Made {
     }
 }
 
-/// All kinds.
+/// Returns all kinds.
 pub(crate) fn kinds() -> Vec<Made> {
     let plain = Options::default;
     let nodes = |nodesize| Options { nodesize, ..plain() };
@@ -94,7 +94,7 @@ pub(crate) fn kinds() -> Vec<Made> {
     ]
 }
 
-/// The same, and more, for who takes some of them at random.
+/// Returns all kinds and more, for tests that choose some at random.
 fn all_kinds() -> Vec<Made> {
     let nodes = |nodesize| Options { nodesize, ..Options::default() };
     let twice = |options| Options { data: Profile::Dup, ..options };
@@ -107,26 +107,26 @@ fn all_kinds() -> Vec<Made> {
     all
 }
 
-/// The least bound of memory that there may be, in bytes.
+/// The minimum memory limit, in bytes.
 const MEMORY_MIN: u64 = 4 * MIB;
-/// Inodes that take the place of all others in so little memory, and the bytes of the attribute
-/// that is set on each.
+/// The number of inodes that evict all others in so little memory, and the size of the xattr of
+/// each in bytes.
 const SQUEEZING: u32 = 700;
 const SQUEEZING_VALUE: usize = 300;
 
-/// A bound of memory by a seed: from the least to the default.
+/// Returns a memory limit from a seed: between the minimum and the default.
 fn memory(seed: u64) -> u64 {
     let bounds = [MEMORY_MIN, 16 * MIB, 256 * MIB];
     bounds[Random::new(seed).index(bounds.len())]
 }
 
-/// Options with a bound of memory by a seed.
+/// Returns options with a memory limit from a seed.
 pub(crate) fn with_memory(seed: u64) -> OpenOptions {
     OpenOptions::new().memory(memory(seed)).clone()
 }
 
-/// Where the bound of memory that a seed gives is the least, has what is in memory of inodes merged
-/// into the trees and leave it. What is to be seen stays.
+/// If the memory limit of this seed is the minimum, merges delayed items into the trees and evicts
+/// inodes, without visible changes.
 pub(crate) fn squeeze(filesystem: &Filesystem, seed: u64) {
     if memory(seed) > MEMORY_MIN {
         return;
@@ -143,22 +143,22 @@ pub(crate) fn squeeze(filesystem: &Filesystem, seed: u64) {
     }
 }
 
-/// What is in use of a filesystem before it is filled, in bytes.
+/// The used space of a filesystem before it is filled, in bytes.
 pub(crate) struct Baseline {
-    /// By data that has block groups of its own.
+    /// By data in block groups of its own.
     data: u64,
-    /// By all else.
+    /// By everything else.
     rest: u64,
-    /// What was taken the first time that it was filled.
+    /// The space that the first filling took.
     taken: Option<u64>,
-    /// What all else had in use after that.
+    /// The space used by everything else after the first emptying.
     emptied: Option<u64>,
 }
 
-/// How many blocks more than before it was filled may be in use by trees: they know of more block
-/// groups, and of space in pieces.
+/// The maximum number of additional tree blocks compared with the time before filling: trees have
+/// items for more block groups, and for fragmented space.
 const MORE_THAN_BEFORE: u64 = 8;
-/// How many more than after the first time.
+/// The maximum number of additional tree blocks compared with the first emptying.
 const MORE_THAN_FIRST: u64 = 3;
 
 impl Baseline {
@@ -170,13 +170,13 @@ impl Baseline {
         Self { data: used(&data), rest: used(&rest), taken: None, emptied: None }
     }
 
-    /// It was filled again: with as much as the first time, but for a tenth.
+    /// Checks that filling took at least nine tenths of the space that the first one took.
     pub(crate) fn assert_taken(&mut self, what: &str, taken: u64) {
         let first = *self.taken.get_or_insert(taken);
         assert!(taken >= first / 10 * 9, "{what}: {taken} were taken, {first} at first");
     }
 
-    /// All that was taken came back, but for some blocks of this size.
+    /// Checks that all space was freed, except for some blocks of this size.
     pub(crate) fn assert_back(&mut self, what: &str, filesystem: &Filesystem, block: u32) {
         let Self { data, rest, .. } = Self::of(filesystem);
         assert_eq!(data, self.data, "{what}: bytes of data in use");
@@ -189,13 +189,13 @@ impl Baseline {
     }
 }
 
-/// Has images of all kinds worked on, each by a seed of its own, over and over; or of so many kinds
-/// alone, by chance, where not every count is done in full.
+/// Calls `work` with all kinds, each with a different seed, repeatedly; or with `count` random
+/// kinds, unless this is torture.
 pub(crate) fn by_kinds(count: usize, work: impl Fn(&Made, u64)) {
     let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
     let all = all_kinds();
     for seed in seed..seed + rounds {
-        // No two of them are given the same.
+        // All seeds differ.
         let mut kinds: Vec<_> = all.iter().zip((seed..).step_by(1000)).collect();
         if !is_torture() {
             Random::new(seed).shuffle(&mut kinds);
@@ -207,7 +207,7 @@ pub(crate) fn by_kinds(count: usize, work: impl Fn(&Made, u64)) {
     }
 }
 
-/// Has btrfs-progs look at an image: it finds no error and warns of nothing.
+/// Checks an image with btrfs-progs: no errors and no warnings.
 pub(crate) fn check_image(what: &str, image: &SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -215,7 +215,7 @@ pub(crate) fn check_image(what: &str, image: &SparseImage) {
     check_file(what, &file);
 }
 
-/// The same for one that is full, which Linux uses then, too.
+/// Checks a full image likewise, and lets Linux use it.
 pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -226,7 +226,7 @@ pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
     linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
-/// As [`check_image`], starting from the second superblock.
+/// Like [`check_image`], with the second superblock.
 pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -236,7 +236,7 @@ pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
         .unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
-/// As [`check_image`], for an image file.
+/// Like [`check_image`], for an image file.
 pub(crate) fn check_file(what: &str, file: &Path) {
     let said = btrfs_check(file).unwrap_or_else(|error| panic!("{what}: {error:#}"));
     assert!(!said.to_lowercase().contains("warning"), "{what}: {said}");

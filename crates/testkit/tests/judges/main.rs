@@ -1,9 +1,9 @@
-//! userbtrfs before its judges: what it shows of images is what Linux shows of them.
+//! Tests with oracles: userbtrfs shows the same state of images as Linux.
 //!
-//! 1. What compares with the golden images needs no privilege. What asks Linux is skipped where
-//!    Linux cannot be asked, and says so.
-//! 2. What is random prints its seed; `USERBTRFS_SEED` repeats a run.
-//! 3. `USERBTRFS_TORTURE=1` runs every count in full.
+//! 1. Comparisons with the golden images need no privilege. Tests that use Linux are skipped, with
+//!    a message, if that is not possible.
+//! 2. Random tests print their seed; `USERBTRFS_SEED` repeats a run.
+//! 3. With `USERBTRFS_TORTURE=1`, tests run with their full counts.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -62,7 +62,7 @@ use userbtrfs_testkit::manifest::{Difference, Manifest, diff};
 use userbtrfs_testkit::random::seed;
 use userbtrfs_testkit::test_env::is_torture;
 
-/// How many differences are shown.
+/// The maximum number of differences that are shown.
 const SHOWN: usize = 20;
 
 /// A golden image, unpacked.
@@ -80,24 +80,24 @@ impl Unpacked {
     }
 }
 
-/// Opens the top-level subvolume, of which the manifests are, with a bound of memory in MiB.
+/// Opens the top-level subvolume, as in the manifests, with a memory limit in MiB.
 fn open(image: &Path, memory: u64) -> userbtrfs::Result<Filesystem> {
     OpenOptions::new().subvolume_id(TreeId::FS).memory(memory << 20).open(image)
 }
 
-/// Opens the top-level subvolume of what is on a device.
+/// Opens the top-level subvolume on a device.
 fn open_device(device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
     OpenOptions::new().subvolume_id(TreeId::FS).memory(16 << 20).open_devices(vec![device])
 }
 
-/// The same for writing, with the usual memory; nothing is committed by the clock.
+/// Opens it for writing, with default memory and without periodic commits.
 fn open_to_write(device: Arc<dyn Device>) -> Filesystem {
     let mut options = OpenOptions::new();
     options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
     options.open_devices(vec![device]).unwrap()
 }
 
-/// The golden images that Linux was asked to show, with what it showed.
+/// Returns the golden images that Linux could mount, with their manifests.
 fn shown() -> Vec<(Golden, Manifest)> {
     let all = Golden::all().unwrap().into_iter();
     let shown = all.filter_map(|image| image.manifest().unwrap().map(|shown| (image, shown)));
@@ -106,7 +106,7 @@ fn shown() -> Vec<(Golden, Manifest)> {
     shown
 }
 
-/// Panics if ours is not what Linux shows.
+/// Panics if we and Linux show different states.
 fn assert_same(what: &str, linux: &Manifest, ours: &Manifest) {
     assert_none(what, &diff(linux, ours, &[]));
 }

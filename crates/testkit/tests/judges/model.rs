@@ -1,4 +1,4 @@
-//! The model before Linux: random operations end, and leave behind, what they do there.
+//! The model compared with Linux: random operations have the same results and effects.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,11 +14,11 @@ use userbtrfs_testkit::target::{self, LinuxTarget, Mismatch};
 use super::{is_torture, seed};
 
 const NODE_SIZES: [u32; 3] = [16384, 4096, 65536];
-/// Room for what Linux sets aside for one rename where nodes are large: a model is never full.
+/// Enough for the reservation of a rename with large nodes: a model is never full.
 const IMAGE_BYTES: u64 = 1 << 30;
-/// Operations of one sequence.
+/// The number of operations in a sequence.
 const LENGTH: usize = 600;
-/// How many names an inode can have.
+/// The maximum link count of an inode.
 const LINKS_MAX: usize = 65535;
 
 #[test]
@@ -43,7 +43,7 @@ fn the_model_answers_as_linux_does() {
     }
 }
 
-/// One more than there can be, under names that fill references of both kinds.
+/// One link more than possible, with names in both INODE_REF and INODE_EXTREF items.
 #[test]
 fn the_model_has_as_many_links_as_linux() {
     skip_unless_linux!();
@@ -59,7 +59,7 @@ fn the_model_has_as_many_links_as_linux() {
     compare(&linux, &folder.path().join("image"), 4096, &operations).unwrap();
 }
 
-/// Does operations on a new image.
+/// Runs operations on a new image.
 fn compare(
     linux: &Linux,
     image: &Path,

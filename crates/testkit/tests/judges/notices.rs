@@ -1,4 +1,4 @@
-//! What the one who opens an image is told, and where paths start.
+//! Warnings at opening an image, and the start of paths.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use super::{Unpacked, assert_same, open, shown};
 
-/// Where the primary superblock is, in bytes.
+/// The offset of the primary superblock, in bytes.
 const PRIMARY: u64 = 64 << 10;
 
 #[test]

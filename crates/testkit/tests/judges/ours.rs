@@ -1,5 +1,5 @@
-//! Ours before the model: random operations end as they do there, and leave the same behind; at
-//! commits, in the order of a crash, after reopening, and with Linux taking turns.
+//! userbtrfs compared with the model: random operations have the same results and effects, at
+//! commits, after a crash, after reopening, and in turns with Linux.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,12 +23,12 @@ use userbtrfs_testkit::{pattern, skip_unless_linux, walk_linux, walk_ours};
 use super::made::{Made, check_file, check_image, kinds, squeeze, with_memory};
 use super::{assert_same, is_torture, open, open_device, seed};
 
-/// Once in so many commits and reopenings, the image is judged.
+/// The image is checked at one in this many commits and reopenings.
 const JUDGED: u64 = 4;
-/// Once in so many operations, what is in memory leaves it.
+/// Inodes are evicted before one in this many operations.
 const SQUEEZED: u64 = 60;
 
-/// Ours on a device in memory, which is judged now and then.
+/// userbtrfs on a device in memory whose image is checked occasionally.
 struct Judged {
     name: &'static str,
     device: Arc<SparseDevice>,
@@ -44,7 +44,7 @@ impl Judged {
         Self { name: made.name, device, inner, seed, random: Random::new(seed) }
     }
 
-    /// What a crash now would leave is what is there, and `btrfs check` finds it clean.
+    /// Checks that the image, as after a crash now, has the current state and passes `btrfs check`.
     fn judge(&mut self) {
         let image = self.device.image();
         check_image(self.name, &image);
@@ -84,7 +84,7 @@ impl Target for Judged {
 fn ours_answers_as_the_model_does() {
     skip_unless_linux!();
     let (seed, rounds, length) = (seed(), if is_torture() { 100 } else { 1 }, length(300, 2000));
-    // No two of them are given the same.
+    // All seeds differ.
     for (made, seed) in kinds().iter().zip((seed..).step_by(1000)) {
         let image = made.image();
         for seed in seed..seed + rounds {
@@ -114,7 +114,7 @@ fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
     assert_holds(&what, &operations, run, Operation::simpler, to_text);
 }
 
-/// Panics with the shortest and simplest part of a list that fails, if the whole one does.
+/// Panics with the shortest and simplest failing part of a list, if the whole list fails.
 pub(crate) fn assert_holds<T: Clone, E: ToString>(
     what: &str,
     list: &[T],
@@ -135,14 +135,14 @@ pub(crate) fn assert_holds<T: Clone, E: ToString>(
     }
 }
 
-/// Who does an operation.
+/// The side that executes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours,
     Linux,
 }
 
-/// Operations of one turn.
+/// The number of operations in a turn.
 const TURN: usize = 120;
 
 #[test]
@@ -207,9 +207,9 @@ fn take_turns(
     Ok(())
 }
 
-/// Linux 6.18 forgets the size of a file with hole items that comes to reach over space set aside
-/// behind its end before it was mounted: so that goes when Linux's turn begins. The names of the
-/// model are below a directory.
+/// Truncates all files to their size to free preallocation past the end. Linux 6.18 loses the size
+/// of a file with hole items that is extended over space preallocated before the mount. The paths
+/// of the model are relative to `dir`.
 pub(crate) fn drop_space_behind_ends(target: &mut LinuxTarget<'_>, model: &mut Model, dir: &[u8]) {
     for (path, id) in model.files() {
         let (object, size) = (Object::Path(path.into()), model.content_of(id).size());
@@ -219,7 +219,7 @@ pub(crate) fn drop_space_behind_ends(target: &mut LinuxTarget<'_>, model: &mut M
     }
 }
 
-/// Does the operations of a turn, then compares.
+/// Executes the operations of a turn, then compares.
 fn take_turn(
     target: &mut dyn Target,
     model: &mut Model,
@@ -233,12 +233,12 @@ fn take_turn(
     target::compare(target, model, *done)
 }
 
-/// Linux shows what we show, attribute by attribute.
+/// Checks that Linux and we show the same, attribute by attribute.
 pub(crate) fn judge_by_linux(linux: &Linux, what: &str, image: &Path) {
     judge_by_linux_but(linux, what, image, &[]);
 }
 
-/// The same, but for some attributes.
+/// Checks the same, except some attributes.
 pub(crate) fn judge_by_linux_but(linux: &Linux, what: &str, image: &Path, ignored: &[&str]) {
     let shown = {
         let mount = linux.mount(image, "ro,noatime,subvolid=5").unwrap();
@@ -248,20 +248,20 @@ pub(crate) fn judge_by_linux_but(linux: &Linux, what: &str, image: &Path, ignore
     super::assert_none(what, &diff(&shown, &ours, ignored));
 }
 
-/// What Linux makes of an image that it uses, and how long that is, in bytes.
+/// The file that Linux creates in an image, and its size in bytes.
 const OF_LINUX: &str = "of-linux";
 const OF_LINUX_LEN: usize = 100_000;
-/// With a name more a longer path may be longer than there are any, in bytes.
+/// Longer paths, in bytes, may exceed `PATH_MAX` with one more name.
 const DEEP: usize = 3800;
-/// The files that it removes before it makes its own.
+/// The number of files removed before each attempt to create one.
 const REMOVED_AT_ONCE: usize = 2000;
 
-/// Linux mounts an image for writing, removes files there, every second one first, until it can
-/// make one of its own, and syncs: `btrfs check` finds nothing after that, and we read what it
-/// wrote. What it complains of is left to be asked for.
+/// Mounts an image with Linux for writing, removes files, every second one first, until a new file
+/// can be created, and syncs: `btrfs check` finds no errors afterwards, and we read the new file.
+/// Complaints of Linux are not checked here.
 ///
-/// As long as little metadata is free beside what it keeps for itself, it may refuse to make
-/// something: with nodes of 64 KiB it keeps 22 MiB, and leaves that are half full are not free.
+/// Creating a file may fail while little metadata space is free beyond the global reserve: with
+/// nodes of 64 KiB the reserve is 22 MiB, and half-full leaves do not count as free.
 pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     let mount = linux.mount(image, "noatime,subvolid=5").unwrap();
     let told = |error: std::io::Error| panic!("{what}: Linux: {error}");
@@ -273,7 +273,7 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     loop {
         let removed = files.by_ref().take(REMOVED_AT_ONCE);
         let count = removed.map(|path| fs::remove_file(path).unwrap_or_else(told)).count();
-        // What was removed is space after a commit.
+        // Space of removed files is free after a commit.
         sync().unwrap();
         match fs::write(mount.path().join(OF_LINUX), &content) {
             Err(error) if error.kind() == ErrorKind::StorageFull && count > 0 => {
@@ -289,8 +289,8 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     assert!(found == content, "{what}: what Linux wrote");
 }
 
-/// Whether less metadata is free than twice what Linux keeps for itself: that is at least the price
-/// of some twenty items, and so much may be reserved to make a file and write to it.
+/// Returns whether free metadata is less than twice the global reserve. The reserve is at least the
+/// cost of about twenty items, which may all be reserved to create and write a file.
 fn is_near_its_reserve(mount: &Path) -> bool {
     let output = run(Command::new("btrfs").args(["filesystem", "df", "--raw"]).arg(mount)).unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -303,7 +303,7 @@ fn is_near_its_reserve(mount: &Path) -> bool {
     free < 2 * of("GlobalReserve", "total=")
 }
 
-/// What there is but directories, without what other subvolumes hold and what is too deep.
+/// Returns all files except directories, without other subvolumes and without very long paths.
 fn files_below(root: &Path) -> Vec<PathBuf> {
     let subvolume = fs::metadata(root).unwrap().dev();
     let (mut dirs, mut files) = (vec![root.to_owned()], Vec::new());

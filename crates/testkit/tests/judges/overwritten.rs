@@ -1,10 +1,10 @@
-//! Overwriting where nothing or little is left: by us and by Linux, on copies of one image.
+//! Overwrites with no or little space left: by us and by Linux, on copies of one image.
 //!
-//! 1. It was filled by us, or by Linux. What is overwritten, as a whole and sector by sector, is
-//!    copied on write, or not, or not but for a snapshot that shares it, or was set aside.
-//! 2. What Linux can write, we can; and some of it cannot be written.
-//! 3. Who has no space is told so by the write, never by the sync. What was written is there after
-//!    it, what was refused is old or new in each sector, and what a snapshot holds stays.
+//! 1. We or Linux filled the image. The files that are overwritten, as a whole and by sectors, are
+//!    copied on write, nocow, nocow but shared with a snapshot, or preallocated.
+//! 2. We can write everything that Linux can, and some of it cannot be written.
+//! 3. If there is no space, the write fails, never the sync. Successful writes are durable after
+//!    it, each sector of a failed write is old or new, and the snapshot is unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,28 +28,28 @@ use super::ours::use_by_linux;
 use super::{is_torture, open, seed};
 
 const SECTOR: u64 = 4096;
-/// Bytes of each file that is overwritten.
+/// The size of each overwritten file in bytes.
 const LEN: u64 = 2 * MIB;
-/// What takes all other space.
+/// The file that takes all other space.
 const FILLER: &str = "filler";
-/// What is given up for the second half: space for two files and some sectors.
+/// The file that is removed for the second half: space for two files and some sectors.
 const SPARE: &str = "spare";
 const SPARE_LEN: u64 = 2 * LEN + LEN / 4 * 3;
 const SNAPSHOT: &str = "snapshot";
 /// `FS_NOCOW_FL`.
 const NOCOW: u32 = 0x0080_0000;
-/// How often a file is overwritten as a whole.
+/// The number of overwrites of a whole file.
 const TIMES: u32 = 4;
-/// How many single sectors of it are.
+/// The number of overwrites of single sectors of it.
 const SECTORS: u32 = 64;
 
-/// A file that is overwritten, and what may be in each of its sectors: what these seeds make.
+/// A file that is overwritten, and the seeds of the possible content of each sector.
 struct Overwritten {
     name: &'static str,
     sectors: Vec<BTreeSet<u32>>,
 }
 
-/// How each write ended, and the unlinking, with what it was.
+/// The result of each write, and of the unlink, with a description.
 type Ends = Vec<(String, Outcome)>;
 
 fn object(name: &str) -> Object {
@@ -78,7 +78,7 @@ fn create(target: &mut dyn Target, name: &str, flags: u32) {
     apply(target, &Operation::SetFlags { object: object(name), flags }).unwrap();
 }
 
-/// Makes a file that holds something, and syncs it.
+/// Creates a file with data, and syncs it.
 fn make(target: &mut dyn Target, name: &str, flags: u32, length: u64) {
     create(target, name, flags);
     let (object, offset, seed) = (object(name), 0, 1);
@@ -86,7 +86,7 @@ fn make(target: &mut dyn Target, name: &str, flags: u32, length: u64) {
     apply(target, &Operation::Sync { object }).unwrap();
 }
 
-/// Fills an image with what is to be overwritten, and all else.
+/// Fills an image with the files to overwrite, and the rest with `FILLER`.
 fn fill(made: &Made, is_ours: bool, linux: &Linux, image: &Path) {
     made.image().write_to(image).unwrap();
     make(&mut *target(is_ours, linux, image), "shared", NOCOW, LEN);
@@ -107,7 +107,7 @@ fn fill(made: &Made, is_ours: bool, linux: &Linux, image: &Path) {
     create(target, FILLER, 0);
     for length in [MIB, 64 << 10, SECTOR] {
         append_until_full(target, length);
-        // What was reserved and not used comes back.
+        // Unused reservations are released.
         target.commit();
     }
 }
@@ -122,7 +122,7 @@ fn append_until_full(target: &mut dyn Target, length: u64) {
     }
 }
 
-/// Overwrites all files while nothing is left, and again while a little is.
+/// Overwrites all files with no space left, and again with a little.
 fn overwrite(target: &mut dyn Target, files: &mut [Overwritten], seed: u64) -> Ends {
     let (mut random, mut ends) = (Random::new(seed), Ends::new());
     for half in ["nothing", "little"] {

@@ -1,8 +1,8 @@
-//! Files read from many threads at once, at any place, under a small and a large bound of memory.
+//! Files read by many threads concurrently, at any offset, with little and much memory.
 //!
-//! 1. The content is what Linux showed: its digest is that of the manifest.
-//! 2. Single reads, sequences of them (which read ahead), readers of chunks, and `io::Read` must
-//!    all give that content.
+//! 1. The content is that shown by Linux: its digest is that in the manifest.
+//! 2. Single reads, sequential reads (with readahead), chunk readers, and `io::Read` all return
+//!    that content.
 
 use std::io::Read;
 use std::thread;
@@ -15,13 +15,13 @@ use userbtrfs_testkit::random::Random;
 use super::{Unpacked, is_torture, open, seed};
 
 const THREADS: u64 = 8;
-/// Files up to this size are read, in bytes.
+/// The maximum size of files that are read, in bytes.
 const FILE_MAX: u64 = 16 << 20;
-/// Bounds of memory, in MiB.
+/// Memory limits, in MiB.
 const MEMORY: &[u64] = &[4, 256];
-/// Reads are shorter than two to the power of one more than this.
+/// Reads have at most one bit more than this.
 const READ_BITS: u64 = 19;
-/// Images with files of some size: compressed, shared, scattered, with holes, unchecked.
+/// Images with large files: compressed, shared, fragmented, with holes, without checksums.
 const IMAGES: &[&str] = &["basic", "shared", "extents", "holes", "flags", "nodesize-4k"];
 
 #[test]
@@ -37,7 +37,7 @@ fn every_way_of_reading_gives_the_content() {
     }
 }
 
-/// Reads the files of a filesystem, of which Linux showed `manifest`, from many threads at once.
+/// Reads the files of a filesystem with this manifest of Linux from many threads concurrently.
 pub(crate) fn read_from_threads(filesystem: &Filesystem, manifest: &Manifest, seed: u64) {
     let mut random = Random::new(seed);
     let files = some_files(filesystem, manifest, &mut random);
@@ -55,7 +55,7 @@ pub(crate) fn read_from_threads(filesystem: &Filesystem, manifest: &Manifest, se
     });
 }
 
-/// The most content that is held to compare with, in bytes.
+/// The maximum total size of content kept for comparison, in bytes.
 const CONTENT_MAX: u64 = 64 << 20;
 
 fn some_files(
@@ -95,13 +95,13 @@ fn read_somehow(file: &File, content: &[u8], random: &mut Random) {
     }
 }
 
-/// What a range of the content is, as far as it goes.
+/// Returns a range of the content, up to its end.
 fn part(content: &[u8], start: u64, end: u64) -> &[u8] {
     let within = |offset: u64| usize::try_from(offset).unwrap().min(content.len());
     &content[within(start)..within(end)]
 }
 
-/// Gives how much was read.
+/// Returns the number of bytes read.
 fn read_once(file: &File, content: &[u8], start: u64, length: u64) -> u64 {
     let mut target = vec![0x55; usize::try_from(length).unwrap()];
     let read = file.read_at(&mut target, start).unwrap();

@@ -1,5 +1,5 @@
-//! What only a commit lets go of is bounded: where there is too much of it, one is made that nobody
-//! asked for.
+//! Memory that only a commit can free is bounded: if it grows too large, a commit starts
+//! automatically.
 
 use userbtrfs::{CommitTrigger, Filesystem, OpenOptions, TreeId, XattrMode};
 use userbtrfs_sync::Arc;
@@ -9,10 +9,10 @@ use userbtrfs_testkit::{skip_unless_linux, walk_ours};
 use super::made::{MIB, check_image, kinds};
 use super::{assert_same, open_device, seed};
 
-/// Files, and the bytes of the attribute of each: they fill many leaves.
+/// The number of files, and the size of the xattr of each: they fill many leaves.
 const FILES: u64 = 20_000;
 const VALUE: usize = 300;
-/// Changes within which there must be a commit.
+/// The number of changes within which a commit must occur.
 const CHANGES_MAX: u64 = 100_000;
 
 fn change(filesystem: &Filesystem, number: u64, value: u8) {

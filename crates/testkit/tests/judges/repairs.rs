@@ -1,10 +1,10 @@
-//! Cut while bad copies are repaired: another copy of each is good all the time.
+//! A crash while bad mirrors are repaired: the other mirror of each is always good.
 //!
-//! 1. Of everything that is there twice, be it of trees or of data, one copy is damaged, in each
-//!    stretch the first or the second one. All is read, a file is made beside and fsynced, and it
-//!    is closed, which repairs what was met.
-//! 2. Whatever a crash leaves of that, all that was there is there, and can be read.
-//! 3. At the end each copy is as good as the other one, for `btrfs check` and for Linux, too.
+//! 1. One mirror of every duplicated block of metadata and data is damaged, the first or the second
+//!    one by stretches. Everything is read, another file is created and fsynced, and closing
+//!    repairs the bad mirrors that were found.
+//! 2. Everything can be read in any state that a crash may leave.
+//! 3. At the end both mirrors are good, also for `btrfs check` and for Linux.
 
 use std::collections::HashMap;
 
@@ -22,16 +22,17 @@ use super::made::{MIB, Made, check_file};
 use super::ours::judge_by_linux;
 use super::{is_torture, open_device, open_to_write, seed};
 
-/// What is damaged and repaired by itself, in bytes.
+/// The unit of damage and repair, in bytes.
 const SECTOR: u64 = 4096;
-/// In so many bytes it is the same copy that is damaged: tree blocks do not cross their ends.
+/// The same mirror is damaged within each stretch of this many bytes: no tree block crosses its
+/// end.
 const STRETCH: u64 = 64 << 10;
-/// Files, and what is in each, in bytes: less than is noted of what is bad.
+/// The number of files, and their size in bytes: less than the limit on recorded bad mirrors.
 const FILES: u32 = 15;
 const LENGTH: usize = 200_000;
-/// Beside all prefixes.
+/// The number of reordered states in addition to all prefixes.
 const REORDERED: usize = 100;
-/// In torture there are so many more images.
+/// The number of additional images in torture.
 const IMAGES_OF_TORTURE: u64 = 50;
 
 fn name(number: u32) -> String {
@@ -42,7 +43,7 @@ fn content(number: u32) -> Vec<u8> {
     pattern::bytes(number, 0, LENGTH)
 }
 
-/// Everything is there twice.
+/// Returns an image with all data and metadata duplicated.
 fn image(nodesize: u32) -> SparseImage {
     let (metadata, data) = (Profile::Dup, Profile::Dup);
     let options = Options { nodesize, metadata, data, ..Options::default() };
@@ -55,7 +56,7 @@ fn image(nodesize: u32) -> SparseImage {
     device.image()
 }
 
-/// The sectors that are there twice.
+/// Returns the sectors that are stored twice.
 fn twins(image: &SparseImage) -> Vec<[u64; 2]> {
     let mut places: HashMap<Vec<u8>, Vec<u64>> = HashMap::new();
     for place in (0..image.len()).step_by(usize::try_from(SECTOR).unwrap()) {
@@ -71,7 +72,7 @@ fn twins(image: &SparseImage) -> Vec<[u64; 2]> {
     twins
 }
 
-/// Damages one of each two; says how many.
+/// Damages one of each pair; returns the number of pairs.
 fn damage(image: &mut SparseImage, random: &mut Random) -> usize {
     let twins = twins(image);
     for stretch in twins.chunk_by(|one, next| one[0] / STRETCH == next[0] / STRETCH) {
@@ -83,7 +84,7 @@ fn damage(image: &mut SparseImage, random: &mut Random) -> usize {
     twins.len()
 }
 
-/// All that was there is there.
+/// Checks that all files have their content.
 fn check(filesystem: &Filesystem) -> Result<()> {
     for number in 0..FILES {
         let found = filesystem.read(name(number)).with_context(|| name(number))?;
@@ -92,7 +93,7 @@ fn check(filesystem: &Filesystem) -> Result<()> {
     Ok(())
 }
 
-/// Repairs an image, and does something beside.
+/// Repairs an image, and writes another file.
 fn repair(image: &SparseImage) -> Recording {
     let device = Arc::new(RecordingDevice::on(image));
     let filesystem = open_to_write(device.clone());
@@ -102,7 +103,7 @@ fn repair(image: &SparseImage) -> Recording {
     file.sync_all().unwrap();
     filesystem.finish().unwrap();
     let copies = filesystem.stats().copies;
-    // What became free meanwhile is left as it is.
+    // Space that was freed meanwhile is not repaired.
     assert!(copies.repaired > copies.bad / 2, "{copies:?}");
     drop(file);
     filesystem.close().unwrap();

@@ -1,14 +1,14 @@
-//! Logs that Linux left: what is there after our replay is what is there after that of Linux.
+//! Logs left by Linux: our replay has the same result as that of Linux.
 //!
-//! 1. An image is copied while Linux has it mounted, after fsyncs and before any commit: what a
-//!    crash would leave.
-//! 2. Opened for reading, it shows what Linux shows after its own replay, and is not changed.
-//!    Opened for writing, it is replayed for good: then `btrfs check` finds nothing, and Linux
-//!    mounts it and shows the same.
-//! 3. Linux gives the time of the replay to directories and inodes whose names it removes; ours
-//!    keep the times that were logged. Times since the copy was made are not compared.
-//! 4. A replay of ours that is cut at any write starts again, and ends the same.
-//! 5. A log that may stop Linux's own replay is not shown to it.
+//! 1. An image is copied while Linux has it mounted, after fsyncs and before any commit: as after a
+//!    crash.
+//! 2. Opened read-only, it shows what Linux shows after its own replay, and is not changed. Opened
+//!    for writing, it is replayed on disk: then `btrfs check` finds no errors, and Linux mounts it
+//!    and shows the same.
+//! 3. Linux sets the time of the replay on directories and inodes whose names it removes; our
+//!    replay keeps the logged times. Times after the copy was made are not compared.
+//! 4. Our replay starts again after a crash at any write, with the same result.
+//! 5. Linux does not replay a log that may stop the kernel.
 
 use std::collections::HashMap;
 use std::fs;
@@ -39,39 +39,39 @@ use super::fsynced::now;
 use super::made::{Made, check_file, kinds};
 use super::{Unpacked, assert_none, is_torture, open, open_device, open_to_write, seed, shown};
 
-/// Operations before the last commit, and after it.
+/// The number of operations before the last commit, and after it.
 const BEFORE: usize = 150;
 const AFTER: usize = 60;
 
 /// Bytes in a sector.
 const SECTOR: usize = 4096;
 
-/// Extents of a file whose items are in many leaves.
+/// The number of extents of a file whose items are in many leaves.
 const SPREAD: u64 = 200;
 
-/// Files that are fsynced and then lost.
+/// The number of files that are fsynced before the crash.
 const FSYNCED: u8 = 8;
 
-/// Bytes before a name in an INODE_REF, and before name and value in an XATTR_ITEM.
+/// The size of the header of an INODE_REF, and of an XATTR_ITEM, in bytes.
 const REF_HEAD: usize = 10;
 const ENTRY_HEAD: usize = 30;
 
-/// How Linux mounts what it changes.
+/// The mount options of Linux.
 const OPTIONS: [&str; 4] =
     ["noatime", "noatime,compress=zstd", "noatime,nodatacow", "noatime,compress-force=lzo"];
 
-/// What Linux left, and what it shows after its own replay.
+/// An image with a log, and the state that Linux shows after its own replay.
 struct Left {
     _folder: TempDir,
     image: PathBuf,
     linux: Manifest,
-    /// When the copy was made.
+    /// The time when the copy was made.
     since: Time,
 }
 
 impl Left {
-    /// Copies an image that is mounted; a log that Linux can replay is in the copy, or there is
-    /// none.
+    /// Copies an image that is mounted; `None` if the copy has no log, or one that Linux may be
+    /// unable to replay.
     fn copy(image: &Path) -> Option<(TempDir, PathBuf)> {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("left");
@@ -90,7 +90,7 @@ impl Left {
         Self { _folder: folder, image, linux: shown, since }
     }
 
-    /// Where ours is not what Linux shows.
+    /// Returns the differences from the state that Linux shows.
     fn differences(&self, ours: &Manifest) -> Vec<Difference> {
         let mut differences = diff(&self.linux, ours, &[]);
         differences.retain(|one| {
@@ -132,8 +132,8 @@ fn has_log(image: &Path) -> bool {
     options.open(image).unwrap().superblock().log_root.is_some()
 }
 
-/// Whether Linux finds room when it puts items of names and attributes of the log over those of
-/// the tree: where both together are longer than a leaf it may not, and may stop.
+/// Returns whether all items of names and xattrs are small enough for a replay by Linux: if those
+/// of the log and the tree together exceed a leaf, it may lack space, and stop.
 fn linux_finds_room(image: &Path) -> bool {
     let device = FileDevice::open(image, FileOptions::default()).unwrap();
     let volume = Volume::open(vec![Arc::new(device)]).unwrap();
@@ -205,7 +205,7 @@ fn a_log_that_is_discarded_is_lost() {
     }
 }
 
-/// A path that an operation names, or one above it.
+/// Returns a path that an operation names, or its parent.
 fn touched(operation: &Operation, random: &mut Random) -> Option<Vec<u8>> {
     let path = match operation {
         Operation::Create { path, .. }
@@ -232,8 +232,8 @@ fn touched(operation: &Operation, random: &mut Random) -> Option<Vec<u8>> {
     Some(if random.one_in(2) { path.to_vec() } else { path[..parent].to_vec() })
 }
 
-/// Random operations, with fsyncs of what they touch, on an image of this kind; nothing where the
-/// last fsync was a commit.
+/// Runs random operations with Linux, with fsyncs of what they change, on an image of this kind;
+/// returns no image if the last fsync was a commit.
 fn left_by_linux(
     linux: &Linux,
     made: &Made,
@@ -321,8 +321,8 @@ fn a_replay_that_is_cut_starts_again_and_ends_the_same() {
     }
 }
 
-/// A file may have its first sector compressed in an item, and others behind it: what Linux logs of
-/// the one leaves the others alone.
+/// A file may have its first sector compressed in an inline item, and extents after it: a log of
+/// Linux for the former does not affect the latter.
 #[test]
 fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
     skip_unless_linux!();
@@ -346,7 +346,7 @@ fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
         }
         shared.write_all_at(&[b'z'; 2 * SECTOR], 0).unwrap();
         commit();
-        // With a part of another file all of each leaf is logged that changed.
+        // After a clone, all items of each changed leaf are logged.
         grown.set_len(1 << 20).unwrap();
         for (file, mut at) in [(&spread, SECTOR as u64), (&grown, 1 << 19)] {
             copy_file_range(&shared, Some(&mut 0), file, Some(&mut at), SECTOR).unwrap();
@@ -360,7 +360,8 @@ fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
     }
 }
 
-/// Until the superblock is durable that names no log, the next replay finds all that was fsynced.
+/// Until the superblock without a log is durable, the next replay finds everything that was
+/// fsynced.
 #[test]
 fn a_log_is_whole_until_it_is_discarded() {
     for made in kinds().iter().filter(|made| ["default", "mixed"].contains(&made.name)) {

@@ -1,4 +1,4 @@
-//! How much space is left, by us and by Linux, of the same filesystem.
+//! The free space of one filesystem, as reported by us and by Linux.
 
 use userbtrfs::mkfs::Options;
 use userbtrfs_sync::Arc;
@@ -10,7 +10,7 @@ use super::open_to_write;
 
 const LEN: u64 = 256 * MIB;
 const FILES: u64 = 4000;
-/// Bytes by which ours may differ from Linux's, which counts the global reserve of mixed groups.
+/// The tolerance in bytes; Linux counts the global reserve of mixed block groups.
 const MARGIN: u64 = 2 * MIB;
 
 #[test]
@@ -52,7 +52,7 @@ fn space_is_left_while_writes_succeed() {
             if filesystem.write(format!("/{number}"), vec![1; 64 << 10]).is_err() {
                 break;
             }
-            // The last files may take what is freed meanwhile.
+            // The last files may use space that is freed meanwhile.
             let near_end = filesystem.space_left().unwrap().free < 16 * MIB;
             assert!(left > 0 || near_end, "{name}: nothing was left for file {number}");
             number += 1;

@@ -1,5 +1,5 @@
-//! Many threads at once: each in a directory of its own, held to a model of its own, and all of
-//! them in some that they share. Linux shows what we show of what they leave.
+//! Many threads concurrently: each in a directory of its own, compared with a model of its own, and
+//! all of them in shared ones. Linux shows the same state as we do at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
@@ -22,15 +22,15 @@ use super::ours::judge_by_linux;
 use super::{assert_none, assert_same, is_torture, open, seed};
 
 const THREADS: u8 = 8;
-/// Handles of one thread.
+/// The number of handles of one thread.
 const HANDLES: u8 = 16;
-/// The directory of all.
+/// The shared directory.
 const SHARED: &str = "shared";
-/// How many names may move while a directory is listed.
+/// The maximum number of names that may move while a directory is listed.
 const MOVED_MAX: usize = 48;
-/// Once in so many steps of a thread, what is in memory leaves it.
+/// Inodes are evicted before one in this many steps of a thread.
 const SQUEEZED: u64 = 100;
-/// Names in it that all threads make and remove.
+/// The number of names in it that all threads create and remove.
 const CONTENDED: u64 = 6;
 
 #[test]
@@ -45,12 +45,12 @@ fn threads_do_not_see_each_other() {
     }
 }
 
-/// What one thread knows at the end.
+/// The knowledge of one thread at the end.
 struct Known {
     model: Model,
-    /// Its own names in the directory of all.
+    /// Its own names in the shared directory.
     names: BTreeSet<String>,
-    /// How often it made a name that all use, less how often it removed it.
+    /// How often it created each contended name, minus how often it removed it.
     balance: BTreeMap<String, i64>,
 }
 
@@ -111,7 +111,7 @@ fn judge(made: &Made, filesystem: Filesystem, device: &Arc<SparseDevice>, known:
     linux.assert_no_complaints().unwrap();
 }
 
-/// The names in the directory of all.
+/// Lists the names in the shared directory.
 fn listed(filesystem: &Filesystem) -> BTreeSet<String> {
     let dir = filesystem.open_dir(format!("/{SHARED}")).unwrap();
     let names: Vec<_> = dir
@@ -119,7 +119,7 @@ fn listed(filesystem: &Filesystem) -> BTreeSet<String> {
         .map(|entry| String::from_utf8(entry.unwrap().name().to_vec()).unwrap())
         .collect();
     let set: BTreeSet<_> = names.iter().cloned().collect();
-    // A name that moves while it is listed may be met twice, but only such a name.
+    // Only a name that moves during the listing may be listed twice.
     assert!(names.len() - set.len() <= MOVED_MAX, "{names:?}");
     set
 }
@@ -187,7 +187,7 @@ impl<'a> Worker<'a> {
         let expected = self.known.model.apply(&operation);
         let below =
             operation.clone().below(directory(self.thread).as_bytes(), self.thread * HANDLES);
-        // What is refused for naming the root names a directory here.
+        // The root of the model is an ordinary directory here, so operations on it would differ.
         if !names_root(&operation) {
             let found = self.actor.apply(&below);
             assert_eq!(found, expected, "thread {}: {below}", self.thread);
@@ -264,7 +264,7 @@ fn path(name: &str) -> userbtrfs_testkit::manifest::Bytes {
     format!("{SHARED}/{name}").into()
 }
 
-/// Whether an operation is refused for naming the root as something to be made or removed.
+/// Returns whether an operation creates or removes the root, which fails for that reason.
 pub(crate) fn names_root(operation: &Operation) -> bool {
     match operation {
         Operation::Create { path, .. }

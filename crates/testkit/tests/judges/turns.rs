@@ -1,8 +1,8 @@
-//! Many threads of ours and Linux take turns on one image, of every kind there is: each thread in
-//! a directory of its own, which is held to a model of its own.
+//! Many threads of userbtrfs and Linux take turns on one image, of every kind: each thread in a
+//! directory of its own, compared with a model of its own.
 //!
-//! 1. A turn of ours ends in order or in a cut, with a log that Linux replays.
-//! 2. After each turn `btrfs check` and a scrub by Linux find nothing, and Linux shows what we
+//! 1. A turn of ours ends with a clean close or a crash, with a log that Linux replays.
+//! 2. After each turn `btrfs check` and a scrub by Linux find no errors, and Linux shows what we
 //!    show.
 
 use std::fs;
@@ -27,20 +27,20 @@ use super::threads::names_root;
 use super::{assert_none, open};
 
 const THREADS: u8 = 4;
-/// Handles of one thread.
+/// The number of handles of one thread.
 const HANDLES: u8 = 16;
-/// Turns of each side.
+/// The number of turns of each side.
 const TURNS: u32 = 2;
-/// Operations of one thread in a turn.
+/// The number of operations of one thread in a turn.
 const STEPS: u32 = 80;
-/// How many kinds there are in CI.
+/// The number of kinds in CI.
 const KINDS: usize = 4;
-/// What is synced last in a turn of ours.
+/// The file that is synced last in a turn of ours.
 const LOGGED: &str = "logged";
-/// In bytes.
+/// Its size in bytes.
 const LOGGED_LEN: usize = 50_000;
 
-/// What works in a directory of its own, on either side.
+/// A directory with its model, for either side.
 struct Worker {
     thread: u8,
     model: Model,
@@ -63,11 +63,11 @@ impl Worker {
         format!("own-{}", self.thread)
     }
 
-    /// Does the next operation, below the directory.
+    /// Executes the next operation, below the directory.
     fn step(&mut self, mut act: impl FnMut(&Operation) -> End) {
         let operation = self.generator.next().expect("it does not end");
         let expected = self.model.apply(&operation);
-        // What is refused for naming the root names a directory here.
+        // The root of the model is an ordinary directory here, so operations on it would differ.
         if !names_root(&operation) {
             let below = operation.below(self.directory().as_bytes(), self.first_handle());
             assert_eq!(act(&below), expected, "thread {}: {below}", self.thread);
@@ -96,7 +96,7 @@ impl Worker {
             if *operation != Operation::Reopen {
                 return target::do_to(target, operation);
             }
-            // The handles of others stay open.
+            // The handles of other threads stay open.
             for handle in first_handle..first_handle + HANDLES {
                 let closed = target.apply(&Operation::Close { handle });
                 assert!(closed.is_ok() || closed == Err(Errno::BADF), "{closed:?}");
@@ -105,7 +105,7 @@ impl Worker {
         });
     }
 
-    /// All handles are closed.
+    /// Records that all handles are closed.
     fn end(&mut self) {
         self.model.apply(&Operation::Reopen).unwrap();
     }
@@ -123,7 +123,7 @@ fn open_for_writing(image: &Path) -> Filesystem {
     options.open(image).unwrap()
 }
 
-/// What is synced last in a turn.
+/// Returns the data that is synced last in a turn.
 fn logged(turn: u32) -> Vec<u8> {
     pattern::bytes(turn + 1, 0, LOGGED_LEN)
 }
@@ -174,7 +174,7 @@ fn turn_of_linux((linux, made): (&Linux, &Made), image: &Path, workers: &mut [Wo
     workers.iter_mut().for_each(Worker::end);
 }
 
-/// The image is sound, and both show what there must be.
+/// Checks that the image is sound, and that we and Linux show the expected state.
 fn judge(linux: &Linux, what: &str, image: &Path, workers: &[Worker]) {
     let shown = walk_ours::walk(&open(image, 64).unwrap()).unwrap();
     for worker in workers {

@@ -1,10 +1,10 @@
-//! Many threads in one file, with memory between them and the device and past it.
+//! Many threads in one file, with buffered and direct I/O.
 //!
-//! 1. Each has stripes of its own, which share sectors with those of others: what it wrote it reads
-//!    back, whatever the others do, and all of it is there in the end. Where stripes are whole
-//!    sectors, that is so whichever way they are written and read.
-//! 2. Where all write, truncate and punch at any place, each byte is at all times one that somebody
-//!    put there, or zero.
+//! 1. Each thread has its own stripes, which share sectors with those of others: it reads back what
+//!    it wrote, independent of the others, and all of it is found at the end. If stripes are whole
+//!    sectors, this holds for any mix of buffered and direct I/O.
+//! 2. If all threads write, truncate and punch at any offset, each byte is always one that some
+//!    thread wrote, or zero.
 
 use std::sync::Barrier;
 use std::thread;
@@ -21,13 +21,13 @@ use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, seed};
 
 const THREADS: u64 = 4;
-/// Bytes of a stripe: not a multiple of anything, or whole sectors.
+/// The size of a stripe in bytes: not a multiple of anything, or whole sectors.
 const STRIPE: u64 = 3001;
 const STRIPE_OF_SECTORS: u64 = 2 * SECTOR;
 const SECTOR: u64 = 4096;
-/// Stripes of one thread.
+/// The number of stripes of one thread.
 const STRIPES: u64 = 60;
-/// The largest size, in bytes, where all write anywhere.
+/// The maximum size of a file that all threads write anywhere, in bytes.
 const SIZE_MAX: u64 = 900_000;
 const NAME: &[u8] = b"file";
 
@@ -37,7 +37,7 @@ fn open_for_writing(device: &Arc<SparseDevice>) -> Filesystem {
     options.open_devices(vec![device.clone()]).unwrap()
 }
 
-/// Has threads work on one new file; gives what is in it at the end, as it is after reopening.
+/// Runs threads on one new file; returns its content at the end, checked after a reopen.
 fn on_threads(
     what: &str,
     made: &Made,
@@ -84,7 +84,7 @@ fn steps() -> u64 {
     if is_torture() { 3000 } else { 400 }
 }
 
-/// What a thread put into its stripes: the seed of each, 0 for zeros.
+/// The content of the stripes of a thread: the seed of each, 0 for zeros.
 type Stripes = Vec<u32>;
 
 fn index(offset: u64) -> usize {
@@ -101,7 +101,7 @@ fn threads_keep_to_their_stripes_past_memory_and_through_it() {
     judge_stripes(STRIPE_OF_SECTORS);
 }
 
-/// Has threads write stripes of this length.
+/// Lets threads write stripes of this length.
 fn judge_stripes(len: u64) {
     skip_unless_linux!();
     for (made, in_place, seed) in rounds() {
@@ -128,7 +128,7 @@ fn judge_stripes(len: u64) {
     }
 }
 
-/// Where a stripe of a thread starts, of those of a length.
+/// Returns the start of a stripe of a thread, for stripes of a given length.
 fn place(thread: u64, stripe: u64, len: u64) -> u64 {
     (stripe * THREADS + thread) * len
 }
@@ -137,7 +137,7 @@ fn place(thread: u64, stripe: u64, len: u64) -> u64 {
 struct Keeper<'a> {
     file: &'a File,
     thread: u64,
-    /// Of a stripe, in bytes.
+    /// The length of a stripe, in bytes.
     len: u64,
     random: Random,
 }
@@ -155,7 +155,7 @@ impl Keeper<'_> {
         stripes
     }
 
-    /// Does something to a stripe, and gives of which seed it is then.
+    /// Applies an operation to a stripe; returns the seed of its content afterwards.
     fn change(&mut self, filesystem: &Filesystem, seed: u32, start: u64) -> u32 {
         let (file, len) = (self.file, self.len);
         match self.random.below(40) {
@@ -179,7 +179,7 @@ impl Keeper<'_> {
         seed
     }
 
-    /// Whether memory is passed by, where that can be.
+    /// Returns whether to use direct I/O, which needs whole sectors.
     fn is_direct(&mut self) -> bool {
         self.len.is_multiple_of(SECTOR) && self.random.one_in(2)
     }
@@ -249,13 +249,13 @@ fn write_anywhere(filesystem: &Filesystem, file: &File, thread: u64, seed: u64) 
     }
 }
 
-/// The sectors in which a range lies.
+/// Returns the range of whole sectors that contains a range.
 fn sectors(offset: u64, length: u64) -> (u64, u64) {
     let start = offset / SECTOR * SECTOR;
     (start, (offset + length).next_multiple_of(SECTOR) - start)
 }
 
-/// Each byte is zero or of the pattern of one of so many threads.
+/// Checks that each byte is zero or from the pattern of one of `threads` threads.
 pub(crate) fn assert_known(found: &[u8], offset: u64, threads: u64) {
     let patterns: Vec<_> = (1..=u32::try_from(threads).unwrap())
         .map(|seed| pattern::bytes(seed, offset, found.len()))
