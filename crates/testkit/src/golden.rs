@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_to_what_lies_beside() {
+    fn golden_image_finds_its_files() {
         let image = Golden { folder: PathBuf::from("f"), name: "a-4k".to_owned() };
         assert_eq!(image.beside("tree.zst"), Path::new("f/a-4k.tree.zst"));
     }

@@ -139,7 +139,7 @@ mod tests {
     use crate::pattern;
 
     #[test]
-    fn a_read_is_of_what_was_there_at_some_time() {
+    fn read_may_return_any_earlier_content() {
         let (mut old, mut new) = (Content::default(), Content::default());
         old.write(0, 10_000, 1);
         new.write(0, 6000, 2);

@@ -251,8 +251,8 @@ impl Model {
         id
     }
 
-    /// Removes an inode without names and handles; two handles may refer to it, so it may be gone
-    /// already.
+    /// Removes the inode if it has no names and handles; two handles may refer to it, so it may be
+    /// removed already.
     fn forget_if_unused(&mut self, id: Id) {
         let has_name = self.inodes.get(&id).is_some_and(|inode| inode.nlink > 0);
         if !has_name && !self.handles.values().any(|held| *held == id) {

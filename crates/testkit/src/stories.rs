@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn story_without_expectation_is_rejected() {
+    fn invalid_story_is_rejected() {
         let told = |done: &str, there: &str| format!("- **a** Done: `{done}`. There: `{there}`.");
         assert!(read(&told("sync", "a is now")).is_ok());
         for (done, there) in [("sink", "a is now"), ("sync", "a is lost"), ("write a 1x", "a, b")] {

@@ -160,7 +160,7 @@ fn xattr(path: &str, value: &str) -> Operation {
 const COMMIT: Operation = Operation::Commit;
 
 #[test]
-fn a_time_line_knows_what_was_when() {
+fn time_line_returns_values_by_moment() {
     let mut line = TimeLine::default();
     for (moment, value) in [(0, 'a'), (2, 'b'), (3, 'b'), (5, 'c')] {
         line.note(moment, value);
@@ -228,7 +228,7 @@ fn a_commit_settles_all() {
 }
 
 #[test]
-fn a_name_leads_where_it_led_at_some_moment() {
+fn name_resolves_to_an_inode_of_some_moment() {
     let made = [create("a"), create("b")];
     let done = Done::new().does(&made).does(&[COMMIT, rename("a", "b")]);
     done.may_leave(&made);
@@ -254,7 +254,7 @@ fn changed_and_synced_inode_has_exactly_its_names() {
 }
 
 #[test]
-fn the_names_of_all_that_was_synced_are_of_one_moment() {
+fn names_of_all_synced_inodes_are_from_one_moment() {
     let made = [create("a"), create("b")];
     let done = Done::new().does(&made).syncs("a").syncs("b");
     let done = done.does(&[rename("a", "c"), rename("b", "d")]);
@@ -303,7 +303,7 @@ fn attributes_of_a_synced_inode_are_kept() {
 }
 
 #[test]
-fn counts_are_those_of_the_names() {
+fn link_counts_and_sizes_match_the_names() {
     let made = [mkdir("d"), create("d/a"), link("d/a", "b")];
     let done = Done::new().does(&made).does(&[COMMIT]);
     done.may_leave(&made);

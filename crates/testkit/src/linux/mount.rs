@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_told_from_options_of_btrfs() {
+    fn mount_flags_are_separated_from_btrfs_options() {
         let (flags, own) = split("ro,noatime,subvolid=5,rescue=nologreplay");
         assert_eq!(flags, MountFlags::RDONLY | MountFlags::NOATIME);
         assert_eq!(own, ["subvolid=5", "rescue=nologreplay"]);

@@ -60,7 +60,7 @@ pub struct Generator {
     names: Vec<Vec<u8>>,
     /// The chance to stop at each level when a directory is chosen is one in `depth`.
     depth: u64,
-    /// Above this number of inodes, every second operation removes something.
+    /// Above this number of inodes, about every second operation removes or closes something.
     inodes_max: usize,
     commit_every: u64,
     large_xattrs: u64,
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_come_as_asked() {
+    fn commits_have_the_requested_frequency() {
         let count = |every| {
             let operations = Generator::new(3, 4096).commit_every(every).take(4000);
             let commits = operations.filter(|one| *one == Operation::Commit);

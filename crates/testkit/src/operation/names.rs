@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_are_names() {
+    fn generated_names_are_valid() {
         for seed in 0..50 {
             for name in pool(&mut Random::new(seed)) {
                 assert!((1..=NAME_MAX).contains(&name.len()), "{name:?}");

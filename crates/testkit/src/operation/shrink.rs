@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_element_that_comes_to_be_needless_goes() {
+    fn element_that_becomes_unnecessary_is_removed() {
         // 0 is needed until 1 is removed.
         let fails = |list: &[u8]| list.contains(&2) && (list.contains(&0) || !list.contains(&1));
         assert_eq!(shrink(&[0, 1, 2], fails), [2]);

@@ -113,8 +113,8 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     Ok(Acted { image, durable: None, before, now, cut, commits: Vec::new() })
 }
 
-/// Executes the steps up to the last one that we do not support with Linux, and the rest with
-/// userbtrfs after an unmount: the steps of Linux are all durable, as after a `sync`.
+/// Lets Linux execute the steps up to the last one that we do not support, and userbtrfs the rest
+/// after an unmount: the steps of Linux are all durable, as after a `sync`.
 pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let (theirs, ours) = steps.split_at(first_of_ours(steps));
     let folder = super::folder()?;
@@ -258,7 +258,7 @@ mod tests {
     use crate::stories::step::read;
 
     #[test]
-    fn linux_does_all_up_to_what_we_cannot_do() {
+    fn linux_executes_steps_up_to_the_last_unsupported_one() {
         let first = |text: &str| first_of_ours(&read(text).unwrap());
         assert_eq!(first("create a; fsync a"), 0);
         assert_eq!(first("subvolume s; sync; create s/a; fsync s/a"), 1);

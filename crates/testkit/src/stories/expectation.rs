@@ -17,7 +17,7 @@ pub enum Expectation {
     AllIsNow,
     /// Each path is in one of these states.
     Is(Vec<Vec<u8>>, Vec<State>),
-    /// One of these paths exists, with the object that one of them had at the crash.
+    /// Exactly one of these paths exists, with an object that one of them had at the crash.
     OneOf(Vec<Vec<u8>>),
 }
 

@@ -1,7 +1,7 @@
 //! Filesystems that mkfs does not make: old, damaged or restored ones, edited from a new one.
 //!
-//! 1. If Linux refuses to mount an image for writing, we refuse it with a specific error, but can
-//!    read it.
+//! 1. If Linux refuses to mount an image for writing, we refuse to write it, with a specific error,
+//!    but can read it.
 //! 2. If Linux mounts an image, we write it, and Linux and `btrfs check` accept the result.
 
 use std::path::Path;

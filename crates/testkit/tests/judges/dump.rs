@@ -43,7 +43,7 @@ fn our_superblock(filesystem: &Filesystem, image: &str) -> String {
 }
 
 #[test]
-fn ours_are_those_of_btrfs_progs() {
+fn our_dumps_equal_those_of_btrfs_progs() {
     for (golden, _) in shown() {
         let unpacked = Unpacked::new(&golden);
         let filesystem = OpenOptions::new().pending_log(PendingLog::Leave).open(&unpacked.image);

@@ -14,7 +14,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn ours_is_what_linux_showed() {
+fn golden_images_show_the_same_as_in_linux() {
     // The result of a replay is checked in `replay`.
     for (golden, linux) in shown().into_iter().filter(|(golden, _)| !golden.has_log()) {
         let unpacked = Unpacked::new(&golden);

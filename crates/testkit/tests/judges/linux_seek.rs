@@ -20,7 +20,7 @@ const IMAGES: &[&str] = &["holes", "hole-items", "extents", "shared", "basic"];
 const SECTOR: u64 = 4096;
 
 #[test]
-fn seeks_lead_where_those_of_linux_do() {
+fn seeks_return_the_same_offsets_as_in_linux() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     for name in IMAGES {

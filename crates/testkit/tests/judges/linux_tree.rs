@@ -97,7 +97,7 @@ fn every() -> Vec<Combination> {
 }
 
 #[test]
-fn a_changed_tree_is_to_us_what_it_is_to_linux() {
+fn changed_tree_shows_the_same_as_in_linux() {
     skip_unless_linux!();
     let seed = seed();
     let sample = Sample::of(Path::new(SOURCE)).unwrap();
@@ -120,7 +120,7 @@ fn a_changed_tree_is_to_us_what_it_is_to_linux() {
 
 /// With each compression: all files of the system, next to changing ones.
 #[test]
-fn a_whole_system_is_to_us_what_it_is_to_linux() {
+fn whole_system_shows_the_same_as_in_linux() {
     skip_unless_linux!();
     if !is_torture() {
         println!("SKIPPED: only with USERBTRFS_TORTURE=1");

@@ -103,7 +103,7 @@ fn items_that_grow_in_small_nodes_are_replayed() {
 /// On replay of an inode that is only logged as existing, as for a renamed or unlinked file, Linux
 /// frees committed preallocation past its end: the log has no extents for it.
 #[test]
-fn space_behind_the_end_stays_with_who_merely_is_logged() {
+fn preallocation_past_end_of_inode_logged_as_existing_is_kept() {
     skip_unless_linux!();
     let ways = [
         "mkdir d; file a 64k; prealloc a 256k at 64k; sync; rename a d/a; fsync d",
