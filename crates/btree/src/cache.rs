@@ -1,10 +1,11 @@
 //! A cache of shared values, in shards, bounded in bytes. Nodes are kept in one, and contents of
 //! files in another.
 //!
-//! 1. Each shard holds at most its share of the bound, but for one value, and for values in use,
-//!    which stay; where many of these are met in a row, the bound is kept by those that come next.
-//! 2. A value that was asked for since the hand last passed gets another round (CLOCK).
-//! 3. Of two who bring the same value, the first one's stays.
+//! 1. Each shard holds at most its share of the bound, plus one value, plus values in use, which
+//!    are never evicted. An insertion that meets many of these in a row may exceed the bound;
+//!    later insertions restore it.
+//! 2. A value that was referenced since the clock hand last passed it gets another round (CLOCK).
+//! 3. If two threads insert a value of the same key, the first one stays.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
@@ -15,14 +16,15 @@ use crate::hash::ShortKeys;
 
 const SHARDS: usize = 16;
 
-/// How many values are looked at for one that comes. Where all of those are in use, the bound is
-/// kept by the next that come.
+/// The number of values examined for one insertion. If all of them are in use, later insertions
+/// restore the bound.
 const LOOKS_MAX: usize = 64;
 
-/// Values by their keys.
+/// A cache of values by their keys.
 pub struct Cache<K, V> {
     shards: [Mutex<Shard<K, V>>; SHARDS],
-    /// Says which shard a key is in; no one can choose keys that all go to one.
+    /// Selects the shard of a key. It is keyed with a secret: nobody can choose keys that all
+    /// fall into one shard.
     hasher: ShortKeys,
 }
 
@@ -40,7 +42,7 @@ struct Slot<V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Cache<K, V> {
-    /// An empty cache that holds about `bytes_max` bytes.
+    /// Creates an empty cache that holds about `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max / SHARDS;
         let shard = |_| {
@@ -50,7 +52,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         Self { shards: std::array::from_fn(shard), hasher: ShortKeys::default() }
     }
 
-    /// The value of `key`, if it is here.
+    /// Returns the value of `key`, if it is cached.
     pub fn get(&self, key: K) -> Option<Arc<V>> {
         let mut shard = self.shard(key).lock();
         let slot = shard.slots.get_mut(&key)?;
@@ -58,12 +60,12 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         Some(Arc::clone(&slot.value))
     }
 
-    /// Whether the value of `key` is here; does not count as asking for it.
+    /// Returns whether the value of `key` is cached; does not mark it as referenced.
     pub fn contains(&self, key: K) -> bool {
         self.shard(key).lock().slots.contains_key(&key)
     }
 
-    /// Adds a value of so many bytes, or gives the one that was added first.
+    /// Adds a value of `bytes` bytes, or returns the one that was added first.
     pub fn insert(&self, key: K, value: Arc<V>, bytes: usize) -> Arc<V> {
         let mut shard = self.shard(key).lock();
         if let Some(slot) = shard.slots.get(&key) {
@@ -76,34 +78,34 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         value
     }
 
-    /// Takes the value of `key` out.
+    /// Removes the value of `key`.
     pub fn remove(&self, key: K) {
         let mut shard = self.shard(key).lock();
         let shard = &mut *shard;
         let Some(slot) = shard.slots.remove(&key) else { return };
         shard.bytes -= slot.bytes;
-        // Keys of what was taken out may not pile up.
+        // Keys of removed values must not accumulate in `hand`.
         if shard.hand.len() > 2 * shard.slots.len() + 64 {
             shard.hand = shard.slots.keys().copied().collect();
         }
     }
 
     fn shard(&self, key: K) -> &Mutex<Shard<K, V>> {
-        // Not the bits by which the maps go.
+        // Other bits than those that the hash maps use.
         let number = (self.hasher.hash_one(key) >> 32) % SHARDS as u64;
         &self.shards[usize::try_from(number).expect("below the number of shards")]
     }
 }
 
 impl<K: Copy + Eq + Hash, V> Shard<K, V> {
-    /// Drops values until so many bytes fit, or enough were looked at.
+    /// Evicts values until `bytes` bytes fit, or enough values were examined.
     fn make_room(&mut self, bytes: usize) {
         for _ in 0..LOOKS_MAX.min(2 * self.hand.len()) {
             if self.bytes + bytes <= self.bytes_max {
                 return;
             }
             let Some(key) = self.hand.pop_front() else { return };
-            // What was taken out leaves its key behind.
+            // A removed value leaves its key in `hand`.
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             let in_use = Arc::strong_count(&slot.value) > 1;
             if in_use || std::mem::take(&mut slot.asked_for) {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays() {
+    fn values_in_use_are_not_evicted() {
         let cache = Cache::new(0);
         let used: Vec<_> = (0..500).map(|key| insert(&cache, key)).collect();
         for (key, used) in (0..).zip(&used) {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_outlives_what_was_not() {
+    fn referenced_value_outlives_unreferenced_values() {
         let cache = Cache::new(64 * 4096);
         insert(&cache, 0);
         for key in 1..10_000 {
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_stays_and_asking_whether_it_is_here_keeps_nothing() {
+    fn second_insert_returns_first_value_and_contains_does_not_keep_it() {
         let cache = Cache::new(64 * 4096);
         assert!(Arc::ptr_eq(&insert(&cache, 7), &insert(&cache, 7)));
         for key in 8..10_000 {

@@ -1,13 +1,13 @@
 //! Copy-on-write: a block of an earlier transaction is never changed, its copy is.
 //!
-//! Who refers to the children of a block that is copied (docs/format.md, back references):
+//! The references to the children of a block that is copied (docs/format.md, back references):
 //!
-//! | the block                          | children of the copy    | children of the block     |
-//! |------------------------------------|-------------------------|---------------------------|
-//! | is the tree's alone                | as before: by the tree  | the block goes            |
-//! | alone, by address (full backref)   | by the tree, added      | by address, dropped       |
-//! | shared, and the tree's own         | as before: by the tree  | by address, added         |
-//! | shared, of another tree or by address | by the tree, added   | as before                 |
+//! | the block                              | children of the copy    | children of the block  |
+//! |----------------------------------------|-------------------------|------------------------|
+//! | exclusive                              | as before: by the tree  | the block is freed     |
+//! | exclusive, full backref                | by the tree, added      | by address, dropped    |
+//! | shared, owned by the tree              | as before: by the tree  | by address, added      |
+//! | shared, of another owner or full backref | by the tree, added    | as before              |
 
 use userbtrfs_format::{BlockFlags, FileExtent, FileExtentKind, ItemKind};
 use userbtrfs_sync::{Nesting, OwnedWriteGuard};
@@ -17,24 +17,24 @@ use crate::NodeRef;
 use crate::path::{Path, Restart, SearchContext};
 use crate::source::{Backref, BlockRefs, Extent, RefChange};
 
-/// How a block refers to its children.
+/// The kind of the references of a block to its children.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChildRefs {
-    /// In the name of the tree.
+    /// By the id of the tree.
     Tree,
-    /// By the address of the block.
+    /// By the address of the block (full backref).
     Address,
 }
 
 impl SearchContext<'_> {
-    /// Whether the running transaction may change the block in place.
+    /// Returns whether the running transaction may change the block in place.
     pub(crate) fn is_current(&self, block: &TreeBlock) -> bool {
         let header = block.header();
         header.generation == self.source.generation() && !header.flags.contains(BlockFlags::WRITTEN)
     }
 
-    /// Who uses a block of the tree. What a balance made is newer than the last snapshot, and
-    /// shared as the block was in whose place it is.
+    /// Returns the references to a block of the tree. A block that a balance made is newer than
+    /// the last snapshot, but shared if the block that it replaces was.
     pub(crate) fn sharing(&self, block: &TreeBlock, is_root: bool) -> Result<BlockRefs, Restart> {
         let header = block.header();
         let is_old = header.generation <= self.tree.last_snapshot();
@@ -48,7 +48,7 @@ impl SearchContext<'_> {
         self.source.sharing(logical).ok_or(Restart::Sharing { logical, level })
     }
 
-    /// Counts references to the children when the tree leaves a block for a copy of it.
+    /// Updates the references to the children when the tree replaces a block by a copy of it.
     pub(crate) fn update_refs_for_cow(&self, block: &TreeBlock, sharing: BlockRefs) {
         let (header, tree) = (block.header(), self.tree.id());
         match sharing {
@@ -104,7 +104,7 @@ impl SearchContext<'_> {
 }
 
 impl Path<'_> {
-    /// Copies the last node of the way, unless the running transaction made it.
+    /// Copies the last node of the path, unless the running transaction may change it in place.
     pub(crate) fn copy_last(&mut self) -> Result<(), Restart> {
         let index = self.steps.len() - 1;
         let old = &self.steps[index].guard;

@@ -1,8 +1,9 @@
 //! Cursors: items of a tree in key order.
 //!
-//! 1. A cursor holds the bytes of its leaf, no lock. It sees each leaf as it was when it came.
-//! 2. It goes on by searching the first key after the leaf: it needs nothing of the way it came,
-//!    so that the tree may change under it.
+//! 1. A cursor holds the bytes of its leaf, no lock. It sees each leaf as it was when the cursor
+//!    reached it.
+//! 2. It moves to the next leaf by searching the first key after its leaf: it keeps nothing of
+//!    the path to it, so that the tree may change under it.
 
 use userbtrfs_format::{Item, Key};
 use userbtrfs_volume::ReadError;
@@ -11,16 +12,16 @@ use crate::read_ahead::Ahead;
 use crate::search::Position;
 use crate::{NodeRef, NodeStore, Tree};
 
-/// Whether a cursor reads leaves before it comes to them.
+/// The read-ahead mode of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// For a few items.
+    /// No read-ahead: for a few items.
     Off,
-    /// For many, in order.
+    /// Reads the leaves that follow: for many items, in order.
     Forward,
 }
 
-/// A place between items of a tree.
+/// A position between items of a tree.
 pub struct Cursor<'a> {
     store: &'a NodeStore,
     tree: &'a Tree,
@@ -31,7 +32,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor before the first item whose key is not less than `key`.
+    /// Returns a cursor before the first item whose key is not less than `key`.
     pub fn seek(
         store: &'a NodeStore,
         tree: &'a Tree,
@@ -44,8 +45,8 @@ impl<'a> Cursor<'a> {
         Ok(cursor)
     }
 
-    /// A cursor before the last item whose key is not greater than `key`; before the first
-    /// item where there is none.
+    /// Returns a cursor before the last item whose key is not greater than `key`; before the
+    /// first item if there is none.
     pub fn seek_back(
         store: &'a NodeStore,
         tree: &'a Tree,
@@ -53,7 +54,7 @@ impl<'a> Cursor<'a> {
         read_ahead: ReadAhead,
     ) -> Result<Self, ReadError> {
         let mut cursor = Self::nowhere(store, tree, read_ahead);
-        // A leaf's first key stands in its parent: the item sought is in the leaf of `key`.
+        // A parent records the first key of each leaf: the item sought is in the leaf of `key`.
         if !cursor.go_to(key)? {
             cursor.slot = cursor.slot.saturating_sub(1);
         }
@@ -66,7 +67,7 @@ impl<'a> Cursor<'a> {
         Self { store, tree, ahead, leaf: None, slot: 0, next: None }
     }
 
-    /// The item after the cursor; nothing at the end of the tree.
+    /// Returns the item after the cursor; `None` at the end of the tree.
     pub fn item(&self) -> Option<Item<'_>> {
         self.leaf.as_ref().map(|leaf| leaf.item(self.slot))
     }
@@ -77,7 +78,7 @@ impl<'a> Cursor<'a> {
         self.settle()
     }
 
-    /// Moves on to the first item whose key is not less than `key`.
+    /// Moves forward to the first item whose key is not less than `key`.
     pub fn skip_to(&mut self, key: &Key) -> Result<(), ReadError> {
         let Some(leaf) = &self.leaf else { return Ok(()) };
         if leaf.key(self.slot) >= *key {
@@ -91,12 +92,13 @@ impl<'a> Cursor<'a> {
         self.settle()
     }
 
-    /// The leaf and the slot of the item after the cursor; they stay valid when it moves on.
+    /// Returns the leaf and the slot of the item after the cursor; they stay valid when the
+    /// cursor moves.
     pub fn leaf(&self) -> Option<(&NodeRef, usize)> {
         self.leaf.as_ref().map(|leaf| (leaf, self.slot))
     }
 
-    /// Goes to `key` and says whether it is there.
+    /// Moves to `key` and returns whether an item has that key.
     fn go_to(&mut self, key: &Key) -> Result<bool, ReadError> {
         let Self { store, tree, ahead, .. } = self;
         let position = tree.search_with(store, key, |logical, expected| {
@@ -111,7 +113,7 @@ impl<'a> Cursor<'a> {
         Ok(exact)
     }
 
-    /// Goes on to the next leaf while there is no item in this one.
+    /// Moves to the next leaf while there are no items left in this one.
     fn settle(&mut self) -> Result<(), ReadError> {
         while self.leaf.as_ref().is_some_and(|leaf| self.slot >= leaf.len()) {
             match self.next.take() {

@@ -1,11 +1,11 @@
-//! Nodes that were made and are not written.
+//! Dirty nodes: nodes that were made and are not written.
 //!
-//! 1. A node is here from its making until it is on disk or is no longer part of a tree.
-//! 2. It is found here by who searches, as in the cache; it is never dropped for want of memory.
-//! 3. Leaves stand in the order of their making, so that those which probably change no more can
-//!    be written first: changes come in key order. A leaf that is gone stands there until it is
-//!    come to. Leaves of logs do not stand there, nor are they taken where one that is gone was:
-//!    they are written with their log.
+//! 1. A node is dirty from when it is made until it is on disk or is no longer part of a tree.
+//! 2. Searches find dirty nodes here as they find others in the cache; they are never evicted.
+//! 3. Leaves are queued in the order in which they were made, so that those which probably change
+//!    no more can be written first: changes are made in key order. A removed leaf stays in the
+//!    queue until it is popped. Leaves of logs are not queued, nor are they taken if they have the
+//!    address of a removed leaf that is: they are written with their log.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,7 +21,8 @@ const SHARDS: usize = 16;
 pub(crate) struct DirtyNodes {
     shards: [Mutex<HashMap<Logical, Arc<Node>, ShortKeys>>; SHARDS],
     leaves: Mutex<VecDeque<Logical>>,
-    /// Who only reads looks at this alone.
+    /// The number of nodes. While it is 0, which it always is if nothing is written, lookups take
+    /// no lock.
     count: AtomicUsize,
 }
 
@@ -63,7 +64,7 @@ impl DirtyNodes {
         removed
     }
 
-    /// Takes this very node out, if it is here.
+    /// Removes this very node, and returns whether it was still at this address.
     pub(crate) fn remove_this(&self, logical: Logical, node: &Arc<Node>) -> bool {
         let mut shard = self.shard(logical).lock();
         let is_here = shard.get(&logical).is_some_and(|here| Arc::ptr_eq(here, node));
@@ -74,7 +75,8 @@ impl DirtyNodes {
         is_here
     }
 
-    /// Takes at most so many leaves out of their order, the oldest first; by address.
+    /// Pops the oldest leaves from the queue, at most `count`; returns them in the order of their
+    /// addresses.
     pub(crate) fn take_oldest(&self, count: usize) -> Vec<(Logical, Arc<Node>)> {
         let mut oldest = Vec::new();
         while oldest.len() < count {
@@ -87,7 +89,7 @@ impl DirtyNodes {
         oldest
     }
 
-    /// All of them, by address.
+    /// Returns all nodes, in the order of their addresses, and clears the queue.
     pub(crate) fn all(&self) -> Vec<(Logical, Arc<Node>)> {
         let mut all: Vec<_> = self
             .shards
@@ -103,14 +105,16 @@ impl DirtyNodes {
     }
 
     fn shard(&self, logical: Logical) -> &Mutex<HashMap<Logical, Arc<Node>, ShortKeys>> {
-        // Addresses are given out by us; multiples of the node size spread over the shards.
+        // Not keyed: addresses are chosen by our allocator. Multiples of any node size spread
+        // over the shards.
         let number = (logical.0 >> 12) ^ (logical.0 >> 14) ^ (logical.0 >> 18);
         let shard = usize::try_from(number % SHARDS as u64).expect("below the number of shards");
         &self.shards[shard]
     }
 }
 
-/// Whether a node may be written before its transaction is committed: a leaf, of no log.
+/// Returns whether a node may be written before its transaction is committed: if it is a leaf,
+/// and not of a log.
 fn is_early(node: &Arc<Node>) -> bool {
     let label = node.label();
     label.level == 0 && label.owner != TreeId::TREE_LOG.0

@@ -10,29 +10,29 @@ pub trait Edit {
     /// The key.
     fn key(&self) -> Key;
 
-    /// What becomes of the item whose content is `current`; nothing where it is not there.
+    /// Returns the change of the item with the content `current`; `None` if there is no item.
     ///
-    /// May be asked more than once, and answers by `current` alone.
+    /// May be called more than once; the result depends on `current` alone.
     fn apply(&mut self, current: Option<&[u8]>) -> Change<'_>;
 }
 
-/// What becomes of an item.
+/// The change of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// It stays as it is, there or not.
+    /// Leaves the item as it is, present or not.
     Keep,
-    /// It is there, with this content.
+    /// Inserts the item, or replaces its content.
     Put(&'a [u8]),
-    /// It is not there.
+    /// Removes the item, if it is present.
     Remove,
 }
 
-/// A change that does not depend on what is there.
+/// A change that does not depend on the current content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemEdit {
-    /// The item has this content.
+    /// Inserts an item, or replaces its content.
     Put(Key, Vec<u8>),
-    /// The item is not there.
+    /// Removes an item, if it is present.
     Remove(Key),
 }
 
@@ -51,51 +51,51 @@ impl Edit for ItemEdit {
     }
 }
 
-/// Why items could not be changed. What was changed before stays changed.
+/// The reason why items could not be changed. Changes made before the failed one stay.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
     /// A tree block cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// There is no place for a block.
+    /// There is no space for a block.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
-    /// It would have more levels than a tree can have: no tree of ours outgrows them.
+    /// The tree would exceed the maximum height; only a forged tree can.
     #[error("tree {0} has all levels that there are, and they are full")]
     TooHigh(TreeId),
-    /// The books could not be asked.
+    /// The references to a block could not be looked up.
     #[error(transparent)]
     Source(SourceError),
 }
 
-/// How far a change of a leaf may go.
+/// The nodes that a change may modify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Only the leaf is held: nothing above it may have to change.
+    /// Only the leaf, which alone is locked.
     Leaf,
-    /// The whole way from the root is held.
+    /// The whole path from the root, which is locked.
     Way,
 }
 
-/// How the change of one item went.
+/// The result of the change of one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is done; the first key of the leaf is as before.
+    /// Done; the first key of the leaf is as before.
     Done,
-    /// It is done; the leaf has another first key, or none.
+    /// Done; the leaf has another first key, or is empty.
     FirstChanged,
-    /// Not done: what is above the leaf has to change.
+    /// Not done: a node above the leaf would have to change.
     Structure,
-    /// Not done: there is no room for an item before this slot.
+    /// Not done: there is no space for an item before this slot.
     NoRoom { slot: usize },
 }
 
-/// A leaf or node that uses less than this part of its space is merged with a neighbour.
+/// Returns whether a block uses so little of its space that it is merged with a neighbour.
 pub(crate) fn is_sparse(block: &TreeBlock) -> bool {
     is_sparse_without(block, 0)
 }
 
-/// Whether it will be when so many bytes are gone.
+/// Returns whether the block is sparse once `gone` of its bytes are freed.
 fn is_sparse_without(block: &TreeBlock, gone: usize) -> bool {
     block.used_space() - gone < (block.used_space() + block.free_space()) / 4
 }
@@ -134,7 +134,7 @@ pub(crate) fn edit_leaf(leaf: &mut TreeBlock, edit: &mut impl Edit, reach: Reach
     if first { Outcome::FirstChanged } else { Outcome::Done }
 }
 
-/// Puts an item where there is room for it.
+/// Inserts an item or replaces its content; returns false if there is no space for it.
 fn put(leaf: &mut TreeBlock, slot: usize, found: bool, key: Key, data: &[u8]) -> bool {
     let old = if found { item_space(leaf.item(slot).data.len()) } else { 0 };
     let fits = leaf.free_space() + old >= item_space(data.len());

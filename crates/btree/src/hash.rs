@@ -1,27 +1,26 @@
 //! Hashing of short keys: numbers and addresses.
 //!
-//! 1. A key is mixed with a secret of the process, so that no one can choose keys that fall
-//!    together.
-//! 2. Meant for keys of a few integers; what is longer is hashed eight bytes at a time.
+//! 1. A key is mixed with a secret of the process, so that nobody can choose keys that collide.
+//! 2. Meant for keys of a few integers; longer keys are hashed eight bytes at a time.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use userbtrfs_sync::OnceLock;
 
-/// Makes the hashers of one map.
+/// The build hasher of maps with short keys.
 #[derive(Clone, Debug)]
 pub struct ShortKeys {
     secret: u64,
 }
 
-/// See [`ShortKeys`].
+/// The hasher that [`ShortKeys`] builds.
 #[derive(Clone, Debug)]
 pub struct ShortHasher {
     state: u64,
 }
 
-/// Odd numbers with about as many ones as zeros, in no order: fractions of the golden ratio, and
-/// of the square root of two.
+/// Odd numbers with about as many ones as zeros, without a pattern: the fractional parts of the
+/// golden ratio and of the square root of two.
 const MULTIPLIERS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909];
 
 static SECRET: OnceLock<u64> = OnceLock::new();
@@ -78,7 +77,7 @@ impl Hasher for ShortHasher {
     }
 }
 
-/// Both halves of a product, one upon the other.
+/// Multiplies, and XORs the two halves of the 128-bit product.
 #[inline]
 fn folded_product(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -101,7 +100,7 @@ mod tests {
                 hashes.iter().map(|hash| part(*hash)).collect::<HashSet<_>>().len()
             };
             assert_eq!(distinct(|hash| hash), 4096);
-            // At random about 4096 * (1 - 1/e) of as many values are met.
+            // Random hashes would take about 4096 * (1 - 1/e) of the 4096 values.
             assert!(distinct(|hash| hash & 0xFFF) > 2300, "low bits, step {step}");
             assert!(distinct(|hash| hash >> 52) > 2300, "high bits, step {step}");
         }

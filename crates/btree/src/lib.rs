@@ -5,17 +5,17 @@
 //! 1. A node enters the cache verified. It is checked again against what each parent that leads
 //!    to it expects.
 //! 2. Node bytes never change while anyone holds them; the tree lock of a node guards the pointer
-//!    to them. Who reads a node holds the bytes, not the lock, for as long as it needs; who changes
-//!    it meanwhile makes new ones.
-//! 3. A search takes a parent's lock before its child's and gives it back once the child's is
-//!    held. The anchor of a tree, which says where its root is, is the parent of the root.
-//! 4. No I/O is done under a tree lock: a search that misses the cache lets go of everything,
-//!    reads, and starts anew, holding on to what it read.
-//! 5. The cache is bounded in bytes. What is in use is never dropped, and what is not written is
-//!    not in it: that is kept apart until it is.
-//! 6. Reads ahead are private to the cursor that asked for them until they are complete.
-//! 7. A transaction changes only nodes that it made, and counts through a [`BlockSource`] which
-//!    blocks it takes and leaves, and who refers to them.
+//!    to them. A reader holds the bytes, not the lock, for as long as it needs; a writer that
+//!    changes the node meanwhile makes a copy of the bytes.
+//! 3. A search takes a parent's lock before its child's and releases it once the child's is
+//!    held. The anchor of a tree, which holds the address of its root, is the parent of the root.
+//! 4. No I/O is done under a tree lock: a search that misses the cache releases all locks, reads,
+//!    and restarts, keeping the nodes that it read.
+//! 5. The cache is bounded in bytes. Nodes in use are never evicted. Dirty nodes are not in the
+//!    cache: they are kept apart until they are written.
+//! 6. Read-ahead is private to the cursor that submitted it until it is complete.
+//! 7. A transaction changes only nodes that it made. It reports to a [`BlockSource`] the blocks
+//!    that it allocates and frees, and the references to them.
 
 #![forbid(unsafe_code)]
 
@@ -48,5 +48,5 @@ pub use userbtrfs_volume::ReadError;
 /// A node in the cache: its lock, and the pointer to its bytes that the lock guards.
 pub type Node = userbtrfs_sync::TreeLock<NodeRef>;
 
-/// A verified tree block that lives as long as anyone reads it.
+/// A reference-counted, verified tree block.
 pub type NodeRef = userbtrfs_sync::Arc<userbtrfs_volume::TreeBlock>;

@@ -1,9 +1,10 @@
-//! Merging: what has become sparse joins a neighbour, what has become empty goes.
+//! Merging: sparse blocks are merged with a neighbour, empty blocks are removed.
 //!
-//! 1. A neighbour that is not in memory is not read for this: the tree stays as good without.
-//! 2. What two neighbours hold is joined in the one that is on the way; the other is left, as if
-//!    it had been copied.
-//! 3. A root that is left with one child gives way to it, if that is in memory, in the same change.
+//! 1. A neighbour that is not in memory is not read for this: the tree is valid without the merge.
+//! 2. Two neighbours are merged into the one that is on the path; the other is freed, as if it
+//!    had been copied.
+//! 3. A root that is left with one child is replaced by it in the same change, if the child is in
+//!    memory.
 
 use userbtrfs_format::Expectation;
 use userbtrfs_sync::{Nesting, OwnedWriteGuard, TreeLock};
@@ -13,7 +14,7 @@ use crate::edit::is_sparse;
 use crate::path::Path;
 use crate::source::BlockRefs;
 
-/// Which neighbour.
+/// The side of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
@@ -21,10 +22,11 @@ enum Side {
 }
 
 impl Path<'_> {
-    /// Mends the way after items of its leaf were removed. It ends with this.
+    /// Removes or merges empty and sparse nodes of the path after items of its leaf were removed.
+    /// Consumes the path.
     pub(crate) fn close_gaps(mut self) {
         for index in (1..self.steps.len()).rev() {
-            // Neighbours are locked where nothing below them is.
+            // A neighbour is locked only while no node below it is.
             self.steps.truncate(index + 1);
             let block = &self.steps[index].guard;
             if block.is_empty() {
@@ -38,12 +40,12 @@ impl Path<'_> {
         self.lower_roots();
     }
 
-    /// Takes out roots that lead to one child alone, as far as their children are at hand.
+    /// Replaces roots that have a single child by it, as long as the child is in memory.
     fn lower_roots(&mut self) {
         let is_alone = |root: &NodeRef| !root.is_leaf() && root.len() == 1;
         while is_alone(&self.steps[0].guard) {
             let held = self.steps.len() > 1 || self.enter().and_then(|()| self.copy_last()).is_ok();
-            // Where it cannot be had now, the next way from the root does this.
+            // If the child cannot be locked and copied now, the next path from the root does this.
             if !held {
                 return;
             }
@@ -51,7 +53,7 @@ impl Path<'_> {
         }
     }
 
-    /// Takes the empty node at the end of the way out of its parent.
+    /// Removes the empty node at the end of the path from its parent.
     fn remove_last(&mut self) {
         let gone = self.steps.pop().expect("the root is never removed");
         let index = self.steps.len() - 1;
@@ -66,7 +68,7 @@ impl Path<'_> {
         self.free(gone.guard.header(), BlockRefs::ALONE);
     }
 
-    /// Joins a neighbour to the node at `index`, if one is at hand that fits.
+    /// Merges a neighbour into the node at `index`, if one is in memory that fits.
     fn merge(&mut self, index: usize) {
         for side in [Side::Right, Side::Left] {
             if let Some((neighbour, sharing)) = self.neighbour(index, side) {
@@ -75,7 +77,8 @@ impl Path<'_> {
         }
     }
 
-    /// The locked neighbour, if it and who shares it are known, and the two fit into one.
+    /// Returns the locked neighbour, if it is in memory, its references are known, and both nodes
+    /// fit into one.
     fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
         let (above, own) = (&self.steps[index - 1], &self.steps[index].guard);
         let slot = side.of(above.slot).filter(|slot| *slot < above.guard.len())?;
@@ -89,7 +92,7 @@ impl Path<'_> {
         }
         let guard = TreeLock::write_owned(&node, side.token());
         let sound = guard.check_expected(&expected).is_ok();
-        // Some room stays, so that the next item does not split them again.
+        // Leave some space, so that the next item does not split the node again.
         let area = own.used_space() + own.free_space();
         let fits = own.used_space() + guard.used_space() <= area / 4 * 3;
         let sharing = self.tools.sharing(&guard, false).ok()?;

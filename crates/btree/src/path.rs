@@ -1,10 +1,10 @@
-//! The way from the root to a leaf, held for writing as a whole.
+//! The path from the root to a leaf, locked for writing as a whole.
 //!
-//! 1. The anchor and every node of the way are locked for writing; each node is of the running
+//! 1. The anchor and every node of the path are locked for writing; each node is of the running
 //!    transaction: it was copied, if need be, before anything below it was locked.
 //! 2. The slot of each node but the leaf leads to the next.
-//! 3. What cannot go on without reading ends the way: nothing is read while it is held. What was
-//!    changed until then is sound, and stays.
+//! 3. Nothing is read while a path is held: an operation that needs a read ends the path with a
+//!    [`Restart`]. The changes made until then leave the tree consistent, and stay.
 
 use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock, TreeId};
 use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, WriteGuard};
@@ -15,7 +15,7 @@ use crate::source::{BlockRefs, BlockSource, NoSpace};
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
 
-/// What a way through a tree works with.
+/// The tree that is searched, and the nodes and blocks that the search may use.
 #[derive(Clone, Copy)]
 pub(crate) struct SearchContext<'a> {
     pub(crate) tree: &'a Tree,
@@ -24,15 +24,15 @@ pub(crate) struct SearchContext<'a> {
     pub(crate) arrivals: &'a ReadBlocks,
 }
 
-/// Why a way ends before its work is done.
+/// The reason why a path ends before its work is done.
 pub(crate) enum Restart {
     /// A block must be read.
     Missing(Box<MissingBlock>),
-    /// Who shares a block must be learnt.
+    /// The references to a block must be looked up.
     Sharing { logical: Logical, level: u8 },
-    /// There is no place for a block.
+    /// There is no space for a block.
     NoSpace(NoSpace),
-    /// The tree would have more levels than there are.
+    /// The tree would exceed the maximum height.
     TooHigh(TreeId),
 }
 
@@ -48,10 +48,10 @@ impl From<NoSpace> for Restart {
     }
 }
 
-/// A node of the way.
+/// A node of a path.
 pub(crate) struct PathNode {
     pub(crate) guard: OwnedWriteGuard<NodeRef>,
-    /// Where the way goes on.
+    /// The slot of the next node of the path.
     pub(crate) slot: usize,
 }
 
@@ -60,14 +60,14 @@ impl PathNode {
         Arc::make_mut(&mut self.guard)
     }
 
-    /// The pointer that leads to this node.
+    /// Returns the child pointer to this node.
     pub(crate) fn pointer(&self, key: Key) -> ChildPointer {
         let header = self.guard.header();
         ChildPointer { key, logical: header.logical, generation: header.generation }
     }
 }
 
-/// The way.
+/// A path from the root to a leaf.
 pub(crate) struct Path<'a> {
     pub(crate) tools: SearchContext<'a>,
     pub(crate) anchor: WriteGuard<'a, Root>,
@@ -76,7 +76,7 @@ pub(crate) struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The way to the leaf in which `key` stands or would stand.
+    /// Locks the path to the leaf in which `key` is or would be.
     pub(crate) fn descend(tools: SearchContext<'a>, key: &Key) -> Result<Self, Restart> {
         let anchor = tools.tree.anchor().write(Nesting::Root);
         let mut path = Self { tools, anchor, steps: Vec::new() };
@@ -92,7 +92,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Locks the node that the way comes to next.
+    /// Locks the next node of the path.
     pub(crate) fn enter(&mut self) -> Result<(), Restart> {
         let SearchContext { tree, .. } = self.tools;
         let (logical, expected) = match self.steps.last() {
@@ -120,28 +120,28 @@ impl<'a> Path<'a> {
         store.lock_child_alone(&node, logical, &expected).map_err(|error| missing(Some(error)))
     }
 
-    /// The first key after the leaf.
+    /// Returns the first key after the leaf.
     pub(crate) fn end(&self) -> Option<Key> {
         self.end_of(self.steps.len() - 1)
     }
 
-    /// The first key after the node at `index`, or after the one that would stand there.
+    /// Returns the first key after the node at `index`, or after the one that would be there.
     pub(crate) fn end_of(&self, index: usize) -> Option<Key> {
         let mut above = self.steps[..index].iter().rev();
         above.find_map(|step| step.guard.next_child_key(step.slot))
     }
 
-    /// The leaf.
+    /// Returns the leaf.
     pub(crate) fn leaf_mut(&mut self) -> &mut TreeBlock {
         self.steps.last_mut().expect("a way has a leaf").block_mut()
     }
 
-    /// Makes the parents' keys agree with the first key of the node at `index`.
+    /// Sets the keys in the parents to the first key of the node at `index`.
     pub(crate) fn mend_keys(&mut self, index: usize) {
         self.set_keys(index, self.steps[index].guard.key(0));
     }
 
-    /// Makes `key` the first key of the node at `index`, as far as its parents know.
+    /// Sets the keys in the parents of the node at `index` to `key`.
     pub(crate) fn set_keys(&mut self, index: usize, key: Key) {
         for step in self.steps[..index].iter_mut().rev() {
             let slot = step.slot;
@@ -154,7 +154,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Makes a block, which `token` says why to lock.
+    /// Allocates an empty block, locked with the nesting `token`.
     pub(crate) fn create(
         &self,
         near: &Header,
@@ -167,7 +167,7 @@ impl<'a> Path<'a> {
         })
     }
 
-    /// Makes a block by `build`.
+    /// Allocates a block and fills it by `build`.
     pub(crate) fn make(
         &self,
         near: Logical,
@@ -181,8 +181,8 @@ impl<'a> Path<'a> {
         Ok(made)
     }
 
-    /// Gives back a block that the tree no longer uses. What others use stays in memory: they all
-    /// lock the same node, so that one hands it over after the other.
+    /// Drops the reference of the tree to a block. A block that other trees share stays in
+    /// memory: all of them lock the same node, which serializes their updates of its references.
     pub(crate) fn free(&self, block: &Header, sharing: BlockRefs) {
         let SearchContext { tree, store, source, .. } = self.tools;
         if sharing.refs <= 1 {
@@ -192,7 +192,7 @@ impl<'a> Path<'a> {
         tree.grew(-1);
     }
 
-    /// Makes the first node of the way the root.
+    /// Makes the first node of the path the root of the tree.
     pub(crate) fn set_root(&mut self) {
         let header = self.steps[0].guard.header();
         let (logical, level, generation) = (header.logical, header.level, header.generation);
@@ -200,7 +200,7 @@ impl<'a> Path<'a> {
         self.tools.source.root_changed(self.tools.tree);
     }
 
-    /// A root that leads to one child alone gives its place to that child.
+    /// Replaces a root that has a single child by that child, the last node of the path.
     pub(crate) fn lower_root(&mut self) {
         if self.steps.len() == 2 && self.steps[0].guard.len() == 1 {
             let old = self.steps.remove(0);

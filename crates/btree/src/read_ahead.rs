@@ -1,7 +1,7 @@
-//! Reading leaves before a cursor comes to them.
+//! Reading leaves before a cursor reaches them.
 //!
 //! 1. Only children of the node above the current leaf are read ahead, in their order.
-//! 2. While one batch is walked through, the next is on its way.
+//! 2. While the cursor passes through one batch, the next is in flight.
 
 use userbtrfs_format::{Expectation, Logical};
 use userbtrfs_sync::Arc;
@@ -12,13 +12,13 @@ use crate::{Node, NodeRef, NodeStore, Tree};
 /// Leaves in a batch.
 const BATCH: usize = 16;
 
-/// The leaves that a cursor expects to come to.
+/// The read-ahead of a cursor.
 #[derive(Default)]
 pub(crate) struct Ahead {
     in_flight: Option<Batch>,
-    /// Nodes read ahead, kept from being dropped until they are walked through.
+    /// Nodes that were read ahead, kept from being evicted until the cursor has passed them.
     arrived: Vec<Arc<Node>>,
-    /// The first child of the current parent that was not asked for, and that parent.
+    /// The current parent, and the slot of its first child that was not submitted.
     frontier: Option<(Logical, usize)>,
 }
 
@@ -28,7 +28,7 @@ struct Batch {
 }
 
 impl Ahead {
-    /// The leaf at `logical`, if it is among those on their way.
+    /// Returns the leaf at `logical`, if it is in the batch in flight.
     pub(crate) fn take(
         &mut self,
         store: &NodeStore,
@@ -44,14 +44,15 @@ impl Ahead {
             match node {
                 result if at == logical => found = Some(result),
                 Ok(node) => self.arrived.push(node),
-                // Reported when the cursor comes to it, if it does.
+                // Reported when the cursor reaches the leaf, if it does.
                 Err(_) => {}
             }
         }
         found
     }
 
-    /// Asks for leaves after the one at `slot` below `parent`, unless a batch is on its way.
+    /// Submits reads of the leaves after the one at `slot` of `parent`, unless a batch is in
+    /// flight.
     pub(crate) fn advance(
         &mut self,
         store: &NodeStore,

@@ -1,4 +1,4 @@
-//! Search: from the root to the leaf in which a key stands, or would.
+//! Search: from the root to the leaf in which a key is, or would be.
 
 use userbtrfs_format::{Expectation, Key, Logical};
 use userbtrfs_sync::{Arc, Nesting, OwnedReadGuard, ReadGuard};
@@ -7,7 +7,7 @@ use userbtrfs_volume::ReadError;
 use crate::tree::Root;
 use crate::{Node, NodeRef, NodeStore, Tree};
 
-/// Where a search ended. It holds the leaf's bytes and no lock.
+/// The position that a search found. It holds the leaf's bytes and no lock.
 pub struct Position {
     /// The leaf.
     pub leaf: NodeRef,
@@ -16,37 +16,38 @@ pub struct Position {
     pub slot: usize,
     /// Whether the item in that slot has exactly the key.
     pub exact: bool,
-    /// The first key after the leaf; nothing in the last leaf.
+    /// The first key after the leaf; `None` for the last leaf.
     pub next: Option<Key>,
-    /// The node above the leaf and the leaf's slot in it; nothing where the root is a leaf.
+    /// The node above the leaf and the leaf's slot in it; `None` if the root is a leaf.
     pub parent: Option<(NodeRef, usize)>,
 }
 
-/// What a descent holds: the anchor at first, then one node after the other.
+/// The lock that a descent holds: that of the anchor first, then that of one node after the other.
 enum HeldLock<'a> {
     Anchor { _guard: ReadGuard<'a, Root> },
     Node(OwnedReadGuard<NodeRef>),
 }
 
-/// How far a descent came.
+/// The result of a descent.
 enum Outcome {
     Found(Position),
     Detour(MissingBlock),
 }
 
-/// A block that must be read before the way goes on.
+/// A block that must be read before the search restarts.
 pub(crate) struct MissingBlock {
     pub(crate) logical: Logical,
     pub(crate) expected: Expectation,
-    /// Why the one that is in memory is not it.
+    /// Why the block in memory at this address is not the expected one.
     pub(crate) unfit: Option<ReadError>,
 }
 
-/// What was read for one way through a tree. It stays until the way ends, however small the cache.
+/// The blocks that were read for one search or path. They stay in memory until it ends, however
+/// small the cache is.
 #[derive(Default)]
 pub(crate) struct ReadBlocks {
     nodes: Vec<(Logical, Arc<Node>)>,
-    /// The block that could not be had the last time.
+    /// The address and generation of the block that could not be loaded the last time.
     failed: Option<(Logical, u64)>,
 }
 
@@ -56,8 +57,8 @@ impl ReadBlocks {
         own.map(|(_, node)| Arc::clone(node)).or_else(|| store.cached(logical))
     }
 
-    /// Gets a missing block by `load`. A tree may change while no lock is held, and its blocks
-    /// with it: only a block that is missed twice in a row is an error.
+    /// Loads a missing block by `load`. The tree and its blocks may change while no lock is held:
+    /// only a block that fails twice in a row is an error.
     pub(crate) fn fetch(
         &mut self,
         store: &NodeStore,
@@ -84,7 +85,7 @@ impl ReadBlocks {
 
 impl Tree {
     /// Reads the root into the cache, and nothing below it. The caller holds no tree lock, and
-    /// nobody changes the tree.
+    /// the tree does not change meanwhile.
     pub fn load_root(&self, store: &NodeStore) -> Result<(), ReadError> {
         let Root { logical, level, generation } = self.root();
         let owner = self.id();
@@ -95,12 +96,12 @@ impl Tree {
         }
     }
 
-    /// The leaf in which `key` stands or would stand.
+    /// Finds the leaf in which `key` is or would be.
     pub fn search(&self, store: &NodeStore, key: &Key) -> Result<Position, ReadError> {
         self.search_with(store, key, |logical, expected| store.load(logical, expected))
     }
 
-    /// A search that reads what is missing through `load`.
+    /// Searches like [`Tree::search`]; reads missing blocks through `load`.
     pub(crate) fn search_with(
         &self,
         store: &NodeStore,
@@ -118,8 +119,9 @@ impl Tree {
         }
     }
 
-    /// Where a block ends that keeps a cursor from coming to the first item whose key is not less
-    /// than `key`, as those above it say; nothing where none does, or the tree ends with it.
+    /// Returns the first key after the unreadable block that keeps a cursor from reaching the
+    /// first item whose key is not less than `key`, as recorded in the nodes above the block.
+    /// `None` if there is no such block, or if it is the last of the tree.
     pub fn end_of_unreadable(&self, store: &NodeStore, key: &Key) -> Option<Key> {
         let mut key = *key;
         loop {
@@ -164,7 +166,7 @@ impl Tree {
         }
     }
 
-    /// What a node says of the child in a slot.
+    /// Returns what a node records of the child in a slot.
     pub(crate) fn expected_child(&self, node: &NodeRef, slot: usize) -> Expectation {
         let child = node.child(slot);
         Expectation {

@@ -1,101 +1,103 @@
-//! What copy-on-write needs of whoever keeps the books.
+//! The interface through which copy-on-write allocates blocks and counts references.
 //!
 //! 1. Everything here but [`BlockSource::load_refs`] works in memory, and may be called under
 //!    tree locks.
-//! 2. A tree tells of each block it takes and leaves, and of each reference that comes or goes by
-//!    that; the source counts, the tree does not.
+//! 2. A tree reports each block that it allocates and frees, and each reference that is added or
+//!    dropped by that; the source counts them, the tree does not.
 
 use thiserror::Error;
 use userbtrfs_format::{Header, Logical, TreeId};
 
 use crate::Tree;
 
-/// Where blocks of trees come from, and where they go.
+/// An allocator of tree blocks that counts the references to them.
 pub trait BlockSource: Sync {
-    /// The transaction that blocks are written for.
+    /// Returns the transaction that blocks are written for.
     fn generation(&self) -> u64;
 
-    /// An address for a new block of `tree`, close to `near` if that can be; the first reference
-    /// to it, by the tree, is counted.
+    /// Returns an address for a new block of `tree`, close to `near` if possible; counts the
+    /// first reference to it, that of the tree.
     fn allocate(&self, tree: TreeId, level: u8, near: Logical) -> Result<Logical, NoSpace>;
 
-    /// `tree` refers to this block no longer.
+    /// Drops the reference of `tree` to this block.
     fn free(&self, tree: TreeId, block: &Header);
 
-    /// Who uses a block that snapshots may share, as of now; nothing where that must be learnt.
+    /// Returns the current references to a block that snapshots may share; `None` if they must
+    /// be looked up first, by [`BlockSource::load_refs`].
     fn sharing(&self, block: Logical) -> Option<BlockRefs>;
 
-    /// Looks up who uses a block. No tree lock is held.
+    /// Looks up the references to a block. No tree lock is held.
     fn load_refs(&self, block: Logical, level: u8) -> Result<(), SourceError>;
 
-    /// A reference comes or goes.
+    /// Counts a reference that is added or dropped.
     fn reference(&self, change: RefChange);
 
-    /// From now on the block's children are referred to by its address.
+    /// Sets the full-backref flag of a block: its children are referred to by its address from
+    /// now on.
     fn set_full_backref(&self, block: Logical, level: u8);
 
-    /// The root of a tree is another one, or of another transaction, than the root tree says.
+    /// Records that the root of a tree has another address or generation than in the root tree.
     fn root_changed(&self, tree: &Tree);
 }
 
-/// Why the books could not be asked.
+/// The reason why references could not be looked up.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
-/// There is no place for a block.
+/// The error for a block that there is no space for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no space for a tree block")]
 pub struct NoSpace;
 
-/// Who uses a tree block.
+/// The references to a tree block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRefs {
-    /// How many references there are to it.
+    /// The number of references to it.
     pub refs: u64,
     /// Whether its children are referred to by its address, not by its tree.
     pub full_backref: bool,
 }
 
 impl BlockRefs {
-    /// What a block is that no snapshot can share.
+    /// The references to a block that no snapshot can share.
     pub const ALONE: Self = Self { refs: 1, full_backref: false };
 }
 
-/// A reference that comes or goes.
+/// A reference that is added or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RefChange {
-    /// Whether it comes.
+    /// Whether it is added.
     pub add: bool,
-    /// What is referred to.
+    /// The extent that is referred to.
     pub extent: Extent,
-    /// Who refers to it.
+    /// The origin of the reference.
     pub backref: Backref,
 }
 
-/// What is referred to.
+/// The extent that a reference is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// A tree block.
     Block {
-        /// Where it is.
+        /// Its address.
         logical: Logical,
         /// Its level.
         level: u8,
     },
     /// Data of files.
     Data {
-        /// Where it is.
+        /// Its address.
         logical: Logical,
         /// Its length on disk in bytes.
         len: u64,
     },
 }
 
-/// Who refers to an extent.
+/// The origin of a reference to an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backref {
     /// A tree, to one of its blocks.
     Tree(TreeId),
-    /// A block above, by its address, to a block.
+    /// A parent block, by its address, to a block.
     Parent(Logical),
     /// A file, to data.
     File {

@@ -1,4 +1,4 @@
-//! Making room: splits, and a new root where the old one is split.
+//! Splits of full blocks, and a new root above a root that is split.
 
 use userbtrfs_format::{Key, MAX_LEVEL};
 use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard};
@@ -8,7 +8,7 @@ use crate::NodeRef;
 use crate::path::{Path, PathNode, Restart};
 
 impl Path<'_> {
-    /// Splits the leaf so that there is more room for an item of `key` before `slot`. The way
+    /// Splits the leaf so that there is more space for an item of `key` before `slot`. The path
     /// then ends in the leaf where the key belongs.
     pub(crate) fn split_leaf(&mut self, key: Key, slot: usize) -> Result<(), Restart> {
         if self.steps.len() == 1 {
@@ -18,14 +18,15 @@ impl Path<'_> {
         let leaf = &self.steps[index].guard;
         let at = split_slot(leaf, slot);
         let right = if at == leaf.len() { key } else { leaf.key(at) };
-        // Or the item will be alone in the left half.
+        // A split at slot 0 leaves an empty left half for the new item alone.
         let left = if at == 0 { key } else { leaf.key(0) };
         self.split(index, at, [left, right], key >= right)?;
         Ok(())
     }
 
-    /// Splits the node at `index` before `at`, into halves with these first keys; the way turns
-    /// into the right one if it `turns`. Gives the place of the half that the way takes.
+    /// Splits the node at `index` before the slot `at`, into halves with these first keys. The
+    /// path continues in the right half if `turns`, else in the left one. Returns the index of
+    /// that half in the path.
     fn split(
         &mut self,
         index: usize,
@@ -49,7 +50,7 @@ impl Path<'_> {
         Ok(index)
     }
 
-    /// Moves what stands from `at` on into a new block.
+    /// Moves the entries from the slot `at` on into a new block.
     fn split_off(&mut self, index: usize, at: usize) -> Result<OwnedWriteGuard<NodeRef>, Restart> {
         let header = self.steps[index].guard.header().clone();
         let mut right = self.create(&header, header.level, Nesting::Split)?;
@@ -60,21 +61,22 @@ impl Path<'_> {
         Ok(right)
     }
 
-    /// Makes sure that the node at `index` has room for one more pointer; gives its place.
+    /// Ensures that the node at `index` has space for one more pointer; returns its index, which
+    /// may change.
     fn make_room_for_child(&mut self, index: usize) -> Result<usize, Restart> {
         let node = &self.steps[index].guard;
         let len = node.len();
         if len < node.pointers_max() {
             return Ok(index);
         }
-        // Who adds at the end goes on adding there.
+        // More pointers probably follow one that is added at the end.
         let slot = self.steps[index].slot;
         let at = if slot + 1 == len { len - 1 } else { len / 2 };
         let keys = [node.key(0), node.key(at)];
         self.split(index, at, keys, slot >= at)
     }
 
-    /// Puts a new root above the old one; gives the place of the old one.
+    /// Puts a new root above the old one; returns the index of the old one.
     fn raise_root(&mut self) -> Result<usize, Restart> {
         let old = &self.steps[0];
         let header = old.guard.header();
@@ -90,8 +92,8 @@ impl Path<'_> {
     }
 }
 
-/// Where to split a leaf into which an item comes before `slot`: in the middle, or at the slot
-/// where that is near the end, since more may follow it.
+/// Returns the slot at which to split a leaf for an item to be inserted before `slot`: the
+/// middle, or `slot` itself if that is near the end, since more items may follow.
 fn split_slot(leaf: &TreeBlock, slot: usize) -> usize {
     let (len, used) = (leaf.len(), leaf.used_space());
     if slot > 0 && leaf.space_before(slot) >= used / 4 * 3 {

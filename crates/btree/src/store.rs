@@ -1,4 +1,4 @@
-//! Where nodes come from: the cache, or the volume by way of it.
+//! The node store: finds nodes in the cache, or reads them from the volume into it.
 
 use userbtrfs_device::Buffer;
 use userbtrfs_format::{BlockError, Expectation, Geometry, Logical, NewBlock, TreeId};
@@ -11,7 +11,7 @@ use crate::dirty::DirtyNodes;
 use crate::source::{BlockSource, NoSpace};
 use crate::{Node, NodeRef};
 
-/// The nodes of a volume. A handle on it can read, and nothing else.
+/// The nodes of a volume. It reads the volume, and never writes to it.
 pub struct NodeStore {
     volume: Arc<Volume>,
     cache: Cache<Logical, Node>,
@@ -24,32 +24,32 @@ pub struct NodeStore {
 /// Nodes that are to be written.
 pub struct DirtyList {
     nodes: Vec<(Logical, Arc<Node>)>,
-    /// Their transaction still runs: it may take them out of their trees, and then nobody wants
-    /// them. Those of one that ended are wanted whatever the next one does.
+    /// Whether their transaction is still running: nodes that it freed meanwhile are skipped.
+    /// Nodes of a transaction that ended are written whatever the next one does.
     runs: bool,
 }
 
-/// A block of ours that no reader would accept: it is not written.
+/// The error for a block to be written that no reader would accept; it is not written.
 #[derive(Debug, thiserror::Error)]
 #[error("tree block {logical} was made wrong: {error}")]
 pub struct SealError {
-    /// Where it is.
+    /// The address of the block.
     pub logical: Logical,
-    /// What is wrong.
+    /// The fault in the block.
     pub error: BlockError,
 }
 
-/// How often nodes were found in the cache.
+/// Counters of the node cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Found.
+    /// Nodes found in the cache.
     pub hits: u64,
-    /// Read from the device.
+    /// Nodes read from the device.
     pub misses: u64,
 }
 
 impl NodeStore {
-    /// The nodes of `volume`, of which about `cache_bytes` are kept.
+    /// Creates a store of the nodes of `volume` that caches about `cache_bytes` of them.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let nodesize = volume.geometry().nodesize as usize;
         let (cache, dirty) = (Cache::new(cache_bytes), DirtyNodes::new());
@@ -57,12 +57,12 @@ impl NodeStore {
         Self { volume, cache, dirty, nodesize, hits, misses }
     }
 
-    /// The volume below.
+    /// Returns the volume that nodes are read from.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// How the cache fared so far.
+    /// Returns the counters of the cache.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
             hits: self.hits.load(Ordering::Relaxed),
@@ -70,14 +70,14 @@ impl NodeStore {
         }
     }
 
-    /// The node at `logical` if it is in the cache. The caller may hold tree locks.
+    /// Returns the node at `logical` if it is in memory. The caller may hold tree locks.
     pub(crate) fn cached(&self, logical: Logical) -> Option<Arc<Node>> {
         let node = self.dirty.get(logical).or_else(|| self.cache.get(logical))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(node)
     }
 
-    /// Whether the node at `logical` is in the cache.
+    /// Returns whether the node at `logical` is in memory.
     pub(crate) fn has(&self, logical: Logical) -> bool {
         self.dirty.get(logical).is_some() || self.cache.contains(logical)
     }
@@ -92,7 +92,7 @@ impl NodeStore {
         Ok(self.adopt(logical, block))
     }
 
-    /// Takes a node into the cache whose first copy was read ahead.
+    /// Adds a node to the cache whose first mirror was read ahead.
     pub(crate) fn accept(
         &self,
         logical: Logical,
@@ -108,8 +108,8 @@ impl NodeStore {
         self.cache.insert(logical, node_of(block), self.nodesize)
     }
 
-    /// Makes a block of a tree by `build`. It is locked, for which `token` says why, before anyone
-    /// can find it: who seals it finds it filled.
+    /// Allocates a block of a tree and fills it by `build`. It is locked, with the nesting
+    /// `token`, before any thread can find it: `seal` waits until it is filled.
     pub(crate) fn make(
         &self,
         source: &dyn BlockSource,
@@ -119,7 +119,7 @@ impl NodeStore {
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
         let logical = source.allocate(owner, level, near)?;
         let new = NewBlock { logical, owner, level, generation: source.generation() };
-        // Whoever seals the block clears what nothing takes.
+        // Sealing the block clears the bytes that no item uses.
         let bytes = NodeBytes::from(Buffer::unspecified(self.nodesize));
         let node = node_of(build(bytes, &new));
         let guard = TreeLock::write_owned(&node, token);
@@ -128,48 +128,48 @@ impl NodeStore {
         Ok(guard)
     }
 
-    /// Forgets a node that is no longer part of any tree.
+    /// Drops a node that is no longer part of any tree.
     pub fn discard(&self, logical: Logical) {
         self.dirty.remove(logical);
         self.cache.remove(logical);
     }
 
-    /// Forgets what was read of a node; it is read anew if it is wanted again.
+    /// Drops a node from the cache; the next search for it reads it again.
     pub(crate) fn forget(&self, logical: Logical) {
         self.cache.remove(logical);
     }
 
-    /// Bytes of nodes that are not written.
+    /// Returns the number of bytes of the dirty nodes.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty.len() * self.nodesize
     }
 
-    /// All nodes that are not written, by address. No tree changes meanwhile.
+    /// Returns all dirty nodes, in the order of their addresses. No tree changes meanwhile.
     pub fn dirty_nodes(&self) -> DirtyList {
         DirtyList { nodes: self.dirty.all(), runs: false }
     }
 
-    /// At most so many bytes of leaves that the running transaction made and that are not written,
-    /// those first that were made first.
+    /// Returns at most `bytes` bytes of dirty leaves of the running transaction: those that were
+    /// made first.
     pub fn oldest_leaves(&self, bytes: usize) -> DirtyList {
         DirtyList { nodes: self.dirty.take_oldest(bytes / self.nodesize), runs: true }
     }
 
-    /// Bytes of the nodes of a list.
+    /// Returns the number of bytes of the nodes of a list.
     pub fn bytes_of(&self, nodes: &DirtyList) -> usize {
         nodes.nodes.len() * self.nodesize
     }
 
-    /// Those of the nodes at these addresses that are not written, in the order of the addresses.
-    /// Their trees do not change before they are sealed.
+    /// Returns the dirty nodes among those at `addresses`, in the order of `addresses`. Their
+    /// trees do not change before they are sealed.
     pub fn dirty_at(&self, addresses: impl IntoIterator<Item = Logical>) -> DirtyList {
         let node = |at| self.dirty.get(at).map(|node| (at, node));
         DirtyList { nodes: addresses.into_iter().filter_map(node).collect(), runs: false }
     }
 
-    /// Makes one node after the other ready to be written, and gives the bytes of those that are
-    /// wanted, by address. From then on they are copied before they are changed, also by the
-    /// transaction that made them.
+    /// Prepares one node after the other for being written, and returns the address and the bytes
+    /// of each that is to be written. A sealed node is copied before it is changed, also by the
+    /// transaction that made it.
     pub fn seal(
         &self,
         nodes: &DirtyList,
@@ -177,7 +177,7 @@ impl NodeStore {
         let geometry = self.geometry();
         let seal = move |(logical, node): &(Logical, Arc<Node>)| {
             let mut guard = node.write(Nesting::Root);
-            // Who takes a node out of its tree holds its lock.
+            // A thread that frees a node holds its lock.
             let there = || self.dirty.get(*logical).is_some_and(|there| Arc::ptr_eq(&there, node));
             if nodes.runs && !there() {
                 return None;
@@ -190,10 +190,11 @@ impl NodeStore {
         nodes.nodes.iter().filter_map(seal)
     }
 
-    /// These nodes are on disk now.
+    /// Marks these nodes as clean: they are on disk now.
     pub fn written(&self, nodes: DirtyList) {
         for (logical, listed) in nodes.nodes {
-            // One that left its tree before it was written left its place to another.
+            // The node may have been freed and its address reused: remove it only if it is still
+            // this node.
             if self.dirty.remove_this(logical, &listed) {
                 self.cache.insert(logical, listed, self.nodesize);
             }
@@ -204,7 +205,8 @@ impl NodeStore {
         self.volume.geometry()
     }
 
-    /// Locks a node for reading, if it is what the parent, whose lock is held, leads to.
+    /// Locks a node for reading, if it is the one that the parent expects. The caller holds the
+    /// lock of the parent.
     pub(crate) fn lock_child(
         &self,
         node: &Arc<Node>,
@@ -217,7 +219,8 @@ impl NodeStore {
         Ok(guard)
     }
 
-    /// Locks a node for writing, if it is what the parent, whose lock is held, leads to.
+    /// Locks a node for writing, if it is the one that the parent expects. The caller holds the
+    /// lock of the parent.
     pub(crate) fn lock_child_alone(
         &self,
         node: &Arc<Node>,
@@ -230,7 +233,7 @@ impl NodeStore {
         Ok(guard)
     }
 
-    /// The order of locks rests on levels: they are checked before the lock is taken.
+    /// Checks the level of a node. The lock order is by level: it is checked before locking.
     fn check_level(
         &self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! A tree: its number, and where its root is.
+//! A tree: its id, and the address of its root.
 
 use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
 use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::source::{BlockSource, NoSpace};
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// Where it is.
+    /// The address of its block.
     pub logical: Logical,
     /// Its level.
     pub level: u8,
@@ -32,15 +32,15 @@ pub struct Tree {
     anchor: TreeLock<Root>,
     /// Blocks no newer than this may be shared with snapshots.
     last_snapshot: AtomicU64,
-    /// Blocks taken less blocks left since someone last asked.
+    /// Blocks allocated minus blocks freed since the last [`Tree::take_growth`].
     blocks: AtomicI64,
-    /// How often it was searched: see [`Tree::searches`].
+    /// The number of searches: see [`Tree::searches`].
     #[cfg(debug_assertions)]
     searches: AtomicU64,
 }
 
 impl Tree {
-    /// The tree of this number whose root stands there.
+    /// Creates the handle of an existing tree.
     pub fn new(id: TreeId, root: Root) -> Self {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
         let (last_snapshot, blocks) = (AtomicU64::new(0), AtomicI64::new(0));
@@ -54,7 +54,7 @@ impl Tree {
         }
     }
 
-    /// A new tree: its root is an empty leaf, which takes a block of `source`.
+    /// Makes a new tree: its root is an empty leaf, allocated from `source`.
     pub fn create(
         id: TreeId,
         store: &NodeStore,
@@ -71,22 +71,22 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Where its root is. The caller holds no tree lock.
+    /// Returns the root. The caller holds no tree lock.
     pub fn root(&self) -> Root {
         *self.anchor.read(Nesting::Root)
     }
 
-    /// The transaction of the last snapshot of it: blocks no newer may be shared.
+    /// Returns the transaction of the last snapshot of the tree: blocks no newer may be shared.
     pub fn last_snapshot(&self) -> u64 {
         self.last_snapshot.load(Ordering::Relaxed)
     }
 
-    /// Says when the last snapshot of it was made.
+    /// Records the transaction of the last snapshot of the tree.
     pub fn set_last_snapshot(&self, generation: u64) {
         self.last_snapshot.store(generation, Ordering::Relaxed);
     }
 
-    /// By how many blocks it grew, or shrank, since this was last called.
+    /// Returns by how many blocks the tree grew, or shrank, since this was last called.
     pub fn take_growth(&self) -> i64 {
         self.blocks.swap(0, Ordering::Relaxed)
     }
@@ -95,8 +95,8 @@ impl Tree {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// How often it was searched for what is to be read: for tests that hold that it is not. It is
-    /// counted in debug builds alone.
+    /// Returns the number of searches for reading, for tests which assert that there are none.
+    /// Counted in debug builds only.
     #[cfg(debug_assertions)]
     pub fn searches(&self) -> u64 {
         self.searches.load(Ordering::Relaxed)
@@ -107,17 +107,17 @@ impl Tree {
         self.searches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its number.
+    /// Returns the id of the tree.
     pub fn id(&self) -> TreeId {
         self.id
     }
 
-    /// The parent of the root node, as far as locks go.
+    /// The parent of the root node in the lock order.
     pub(crate) fn anchor(&self) -> &TreeLock<Root> {
         &self.anchor
     }
 
-    /// What must stand where the root is.
+    /// Returns what the block of `root` must contain.
     pub(crate) fn expected_root(&self, root: Root) -> Expectation {
         Expectation {
             owner: self.id,

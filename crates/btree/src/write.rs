@@ -2,8 +2,8 @@
 //!
 //! 1. A leaf that the running transaction made is changed with nothing else locked for writing,
 //!    as long as nothing above it has to change.
-//! 2. Otherwise the whole way from the root is locked, and copied where need be.
-//! 3. Either way all changes that fall into the leaf are made while it is held.
+//! 2. Otherwise the whole path from the root is locked, and copied as far as necessary.
+//! 3. In both cases all changes that fall into the leaf are made while it is locked.
 //! 4. Nothing is read while a tree lock is held: see [`crate::path`], invariant 3.
 
 use userbtrfs_format::Expectation;
@@ -17,7 +17,7 @@ use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
 
 impl Tree {
-    /// Makes changes, whose keys ascend strictly. Where it fails, the changes before the one that
+    /// Makes changes, whose keys ascend strictly. If it fails, the changes before the one that
     /// failed are made, and no others.
     pub fn apply<E: Edit>(
         &self,
@@ -43,7 +43,7 @@ impl Tree {
     }
 }
 
-/// Gets what a way through a tree was ended for.
+/// Loads what a restarted path needs, or returns the error that it ended with.
 fn resolve(
     store: &NodeStore,
     source: &dyn BlockSource,
@@ -62,14 +62,14 @@ fn resolve(
     }
 }
 
-/// What a quick descent holds while it goes down.
+/// The lock that [`SearchContext::advance_in_leaf`] holds while it descends.
 enum HeldWriteLock<'a> {
     Anchor { _guard: ReadGuard<'a, Root> },
     Node { _guard: OwnedReadGuard<NodeRef> },
 }
 
 impl SearchContext<'_> {
-    /// Makes the first changes, all that fall into one leaf; gives how many.
+    /// Makes the first changes, all that fall into one leaf; returns their number.
     fn advance<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         match self.advance_in_leaf(edits)? {
             0 => self.advance_on_way(edits),
@@ -77,7 +77,8 @@ impl SearchContext<'_> {
         }
     }
 
-    /// Changes a leaf of the running transaction, as far as nothing above it has to change.
+    /// Changes a leaf of the running transaction, as far as nothing above it has to change;
+    /// returns the number of changes made.
     fn advance_in_leaf<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         let key = edits[0].key();
         let anchor = self.tree.anchor().read(Nesting::Root);
@@ -112,7 +113,7 @@ impl SearchContext<'_> {
         }
     }
 
-    /// Changes a leaf with the whole way to it held.
+    /// Changes a leaf with the whole path to it locked.
     fn advance_on_way<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         let mut path = Path::descend(self, &edits[0].key())?;
         let mut done = 0;

@@ -15,7 +15,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_volume::{Volume, walk};
 
-/// An image, and all items of its top-level subvolume as a plain walk gives them.
+/// An image, and all items of its top-level subvolume as a plain walk returns them.
 struct Forest {
     _folder: TempDir,
     volume: Arc<Volume>,
@@ -54,7 +54,7 @@ impl Forest {
     }
 }
 
-/// All items of a tree, by a walk that knows no cache.
+/// Returns all items of a tree, by a walk that uses no cache.
 fn plain(volume: &Volume, owner: TreeId, root: Root) -> Vec<(Key, Vec<u8>)> {
     let Root { logical, level, generation } = root;
     let expected = Expectation { owner, level, generation, first_key: None, end: None };
@@ -77,7 +77,7 @@ fn rest(mut cursor: Cursor<'_>) -> Vec<(Key, Vec<u8>)> {
 }
 
 #[test]
-fn a_cursor_gives_what_a_plain_walk_gives() {
+fn cursor_returns_the_items_of_a_plain_walk() {
     let tree_roots = Forest::open();
     let tree = tree_roots.tree();
     for read_ahead in [ReadAhead::Off, ReadAhead::Forward] {
@@ -90,7 +90,7 @@ fn a_cursor_gives_what_a_plain_walk_gives() {
 }
 
 #[test]
-fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
+fn search_finds_every_key_and_the_neighbours_of_absent_keys() {
     let tree_roots = Forest::open();
     let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
     for (at, (key, data)) in tree_roots.items.iter().enumerate().step_by(7) {
@@ -107,7 +107,7 @@ fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
 }
 
 #[test]
-fn a_cursor_skips_to_what_a_search_finds_and_never_back() {
+fn cursor_skip_to_finds_the_next_item_and_never_moves_back() {
     let tree_roots = Forest::open();
     let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
     for step in [1, 3, 50, 1000] {

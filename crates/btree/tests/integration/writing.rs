@@ -1,4 +1,4 @@
-//! Changes of trees: against maps of what must be in them, and against a count of references.
+//! Changes of trees, compared with maps of the expected items and with a count of references.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -19,24 +19,24 @@ use userbtrfs_volume::{NodeBytes, TreeBlock, Volume, walk};
 
 use crate::plain;
 
-/// All there are, in bytes.
+/// All valid node sizes, in bytes.
 const NODE_SIZES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-/// Bytes of a device, of which metadata gets a part that is more than all trees take.
+/// The size of a device, large enough that its part for metadata holds all trees.
 const LEN: usize = 1 << 30;
 
 /// A kind that carries any content.
 const ANY: ItemKind = ItemKind(99);
 
-/// Counts references as an extent tree does, and gives out addresses of the largest chunk.
+/// Counts references as an extent tree does, and allocates from the largest chunk.
 struct Books {
     nodesize: u64,
     generation: AtomicU64,
     free: Mutex<BTreeSet<u64>>,
-    /// Left in this transaction, given out again in the next.
+    /// Freed in this transaction, allocated again in the next.
     pinned: Mutex<Vec<u64>>,
     extents: Mutex<HashMap<Logical, Uses>>,
-    /// Blocks about which the tree asked before it was told.
+    /// Blocks whose references were looked up by `load_refs`.
     known: Mutex<BTreeSet<Logical>>,
 }
 
@@ -74,7 +74,7 @@ impl Books {
         }
     }
 
-    /// Whether nobody uses the block.
+    /// Returns whether there are no references to the block.
     fn is_unused(&self, logical: Logical) -> bool {
         self.extents.lock().unwrap()[&logical].backrefs.is_empty()
     }
@@ -136,7 +136,7 @@ impl BlockSource for Books {
     fn root_changed(&self, _tree: &Tree) {}
 }
 
-/// Trees over a device in memory, and what must be in each.
+/// Trees on a device in memory, and the items expected in each.
 struct Grove {
     device: Arc<MemoryDevice>,
     volume: Arc<Volume>,
@@ -146,7 +146,7 @@ struct Grove {
 }
 
 impl Grove {
-    /// On an empty filesystem of this node size, with so much for the cache, both in bytes.
+    /// Creates one on an empty filesystem; both the node size and the cache size are in bytes.
     fn new(nodesize: u32, cache_bytes: usize) -> Self {
         let device = Arc::new(MemoryDevice::new(LEN));
         make(&*device, &Options { nodesize, metadata: Profile::Single, ..Options::default() })
@@ -197,7 +197,7 @@ impl Grove {
         }
     }
 
-    /// Writes all that is dirty, and starts the next transaction.
+    /// Writes all dirty nodes, and starts the next transaction.
     fn commit(&self) {
         let nodes = self.store.dirty_nodes();
         for sealed in self.store.seal(&nodes) {
@@ -213,7 +213,7 @@ impl Grove {
         }
     }
 
-    /// A snapshot of a tree, in a transaction of its own.
+    /// Makes a snapshot of a tree, in a transaction of its own.
     fn snapshot(&mut self, number: usize) {
         self.commit();
         let (source, items) = &self.trees[number];
@@ -244,7 +244,7 @@ impl Grove {
         self.commit();
     }
 
-    /// Every tree, by the cache and by the disk, holds what it must; every reference is counted.
+    /// Asserts that every tree on disk holds its expected items, and every reference is counted.
     fn check(&self) {
         self.commit();
         let mut expected: HashMap<Logical, BTreeMap<Backref, i64>> = HashMap::new();
@@ -269,7 +269,7 @@ impl Grove {
         assert_eq!(used, expected);
     }
 
-    /// Counts what the blocks from `root` down refer to, each block once.
+    /// Counts the references of the blocks from `root` down, each block once.
     fn count_below(
         &self,
         root: Root,
@@ -303,7 +303,7 @@ impl Grove {
         }
     }
 
-    /// How many leaves a tree has, and how many bytes of them are used.
+    /// Returns the number of leaves of a tree, and the number of bytes used in them.
     fn fill_of(&self, number: usize) -> (usize, usize) {
         let tree = &self.trees[number].0;
         let root = tree.root();
@@ -322,7 +322,7 @@ impl Grove {
         (leaves, used)
     }
 
-    /// A batch of random changes to one tree.
+    /// Makes a batch of random changes to one tree.
     fn change(&mut self, number: usize, random: &mut Random, keys: u64, len_max: u64) {
         let (tree, items) = &mut self.trees[number];
         let batch = usize::try_from(1 + random.length(7)).unwrap();
@@ -338,7 +338,7 @@ impl Grove {
             };
             edits.insert(key, edit);
         }
-        // A tree is never without any item.
+        // A tree is never empty.
         edits.remove(&Key::new(1 << 40, ANY, 0));
         let mut list: Vec<_> = edits.values().cloned().collect();
         tree.apply(&self.store, &self.books, &mut list).unwrap();
@@ -362,7 +362,7 @@ fn trees_hold_what_maps_hold() {
         let mut grove = Grove::new(nodesize, 64 << 10);
         let mut random = Random::new(seed ^ u64::from(nodesize));
         for round in 0..rounds {
-            // Grows for a while, shrinks for a while.
+            // The tree alternately grows and shrinks.
             let keys = if round / 100 % 2 == 0 { 5000 } else { 300 };
             grove.change(0, &mut random, keys, len_max);
             if random.one_in(20) {
@@ -415,7 +415,7 @@ fn a_tree_emptied_is_one_leaf_again() {
     let mut remove: Vec<_> = keys.iter().map(|key| ItemEdit::Remove(*key)).collect();
     tree.apply(&grove.store, &grove.books, &mut remove).unwrap();
     items.retain(|key, _| key.objectid == 1 << 40);
-    // A root whose only child is not in memory gives way when the next change passes it.
+    // A root whose only child is not in memory is replaced by it in the next change.
     let mut again = [ItemEdit::Put(Key::new(1 << 40, ANY, 0), b"first".to_vec())];
     tree.apply(&grove.store, &grove.books, &mut again).unwrap();
     assert_eq!(tree.root().level, 0);
@@ -424,8 +424,8 @@ fn a_tree_emptied_is_one_leaf_again() {
 }
 
 #[test]
-fn a_root_that_is_left_with_one_child_gives_way_in_that_change() {
-    // The first leaf goes, the last one does, the first one is joined to the last one.
+fn root_left_with_one_child_is_replaced_in_the_same_change() {
+    // The first leaf is removed; the last one is; the first one is merged with the last one.
     for numbers in [0..8, 8..12, 0..7] {
         let mut grove = Grove::new(4096, 1 << 20);
         let (tree, items) = &mut grove.trees[0];
@@ -459,7 +459,7 @@ fn ascending_items_fill_their_leaves() {
     assert!(used / leaves > 3995 / 10 * 9, "{used} bytes in {leaves} leaves");
 }
 
-/// Checksums of an extent with many small holes: what is cut leaves a leaf of little behind it.
+/// Like checksums of an extent with many small holes: shortening a large item leaves a sparse leaf.
 #[test]
 fn a_leaf_of_items_that_become_short_is_merged() {
     let grove = Grove::new(4096, 1 << 20);
@@ -475,7 +475,7 @@ fn a_leaf_of_items_that_become_short_is_merged() {
 }
 
 #[test]
-fn a_log_is_made_and_is_not_written_with_old_leaves() {
+fn leaves_of_a_log_are_not_among_the_oldest_leaves() {
     let grove = Grove::new(4096, 1 << 20);
     let (store, books) = (&grove.store, &grove.books);
     let log = Tree::create(TreeId::TREE_LOG, store, books, uuid::Uuid::nil()).unwrap();
@@ -497,9 +497,9 @@ fn a_log_is_made_and_is_not_written_with_old_leaves() {
     assert_ne!(log.root().logical, root, "what is sealed is copied");
 }
 
-/// A log may have the place that a leaf left before it was written.
+/// A log may reuse the address of a leaf that was freed before it was written.
 #[test]
-fn what_is_a_log_where_an_old_leaf_was_is_not_written_with_old_leaves() {
+fn log_leaf_at_the_address_of_a_freed_leaf_is_not_among_the_oldest_leaves() {
     let grove = Grove::new(4096, 1 << 20);
     let (store, books) = (&grove.store, &grove.books);
     let items = |tree: &Tree, numbers: std::ops::Range<u64>, len: usize| {
@@ -519,7 +519,7 @@ fn what_is_a_log_where_an_old_leaf_was_is_not_written_with_old_leaves() {
 }
 
 #[test]
-fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
+fn leaf_freed_before_it_is_written_keeps_the_new_node_at_its_address() {
     let mut grove = Grove::new(4096, 1 << 20);
     let key = |number| Key::new(number, ANY, 0);
     let put = |number| ItemEdit::Put(key(number), vec![1; 75]);
@@ -528,7 +528,7 @@ fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
     };
     apply(&grove, (0..400).map(put).collect());
     let leaves = grove.store.oldest_leaves(usize::MAX);
-    // Their places are given to those that come.
+    // The addresses of removed leaves are reused for new ones.
     apply(&grove, (100..300).map(|number| ItemEdit::Remove(key(number))).collect());
     apply(&grove, (100..300).map(put).collect());
     for sealed in grove.store.seal(&leaves) {
@@ -540,9 +540,9 @@ fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
     grove.check();
 }
 
-/// All who share a block lock the same node, until it is left by the last but one.
+/// All trees that share a block lock the same node, until only one of them refers to it.
 #[test]
-fn what_others_share_stays_in_memory() {
+fn shared_leaf_stays_in_memory_after_it_is_copied() {
     let mut grove = Grove::new(4096, 1 << 20);
     let key = |number| Key::new(number, ANY, 0);
     let put = |number, byte| ItemEdit::Put(key(number), vec![byte; 75]);
@@ -566,7 +566,7 @@ fn what_others_share_stays_in_memory() {
     grove.check();
 }
 
-/// What stands alone in a leaf, and is not to be put beside what comes before it.
+/// The new item does not fit into a leaf that holds one large item.
 #[test]
 fn a_split_without_space_leaves_the_tree_as_it_was() {
     let mut grove = Grove::new(4096, 1 << 20);
@@ -582,9 +582,9 @@ fn a_split_without_space_leaves_the_tree_as_it_was() {
     grove.check();
 }
 
-/// A forged one: of eight levels, all full on one way.
+/// A forged tree of eight levels whose leftmost path is full.
 #[test]
-fn a_tree_that_has_all_levels_grows_no_higher() {
+fn split_of_a_full_tree_of_the_maximum_height_fails() {
     let grove = Grove::new(4096, 1 << 20);
     let (owner, generation) = (grove.new_id(), grove.books.generation() - 1);
     let block = |level| {
@@ -614,7 +614,7 @@ fn a_tree_that_has_all_levels_grows_no_higher() {
     assert!(tree.search(&grove.store, &key(1)).unwrap().exact);
 }
 
-/// Nobody finds a new leaf before who made it has filled it.
+/// A new leaf is locked until it is filled: sealing waits for that.
 #[test]
 fn leaves_are_written_early_while_their_tree_changes() {
     let mut grove = Grove::new(4096, 1 << 20);
@@ -647,10 +647,10 @@ fn leaves_are_written_early_while_their_tree_changes() {
     grove.check();
 }
 
-/// A checksum item of a whole leaf that is cut at its front: what is left of it is put before the
-/// item that follows, which is alone in the only leaf.
+/// Like a checksum item that fills a leaf and is cut at its front: the rest of it is inserted
+/// before the next item, which is alone in the only leaf.
 #[test]
-fn a_large_item_comes_before_the_only_one_of_a_tree() {
+fn large_item_is_inserted_before_the_only_item_of_a_tree() {
     let grove = Grove::new(4096, 1 << 20);
     let tree = &grove.trees[0].0;
     for number in [9, 5, 7, 3, 8, 4] {
@@ -665,7 +665,7 @@ fn a_large_item_comes_before_the_only_one_of_a_tree() {
     assert_eq!(numbers, [3, 4, 5, 7, 8, 9]);
 }
 
-/// Appends to what is there: what a directory item needs.
+/// Appends to the current content, as a change of a directory item does.
 struct Append(Key, u8, Vec<u8>);
 
 impl Edit for Append {
@@ -681,7 +681,7 @@ impl Edit for Append {
 }
 
 #[test]
-fn an_edit_sees_what_is_there_and_is_made_once() {
+fn edit_sees_the_current_content_and_is_made_once() {
     let grove = Grove::new(4096, 1 << 20);
     let tree = &grove.trees[0].0;
     for round in 0..200 {
