@@ -1,14 +1,13 @@
 //! The byte buffer that I/O reads into and writes from.
 //!
 //! 1. A buffer starts at a multiple of 4096 in memory and its memory is whole pages, so that
-//!    direct I/O takes it as it is.
-//! 2. Its bytes are always initialised: zero until written, or what some earlier buffer held
-//!    where the caller says that it fills all of them ([`Buffer::unspecified`]).
+//!    direct I/O can use it as it is.
+//! 2. Its bytes are always initialised: zero until written, or the bytes of an earlier buffer if
+//!    the caller is going to fill all of them ([`Buffer::unspecified`]).
 //! 3. The bytes do not move while the buffer lives, not even when the `Buffer` itself is moved.
-//! 4. Memory of buffers up to 128 KiB is cut from slabs ([`slab`]) and used again by the next
-//!    buffer of its size, whichever thread asks for it, never given back to the system: there is as
-//!    much as was in use at a time. So nothing else comes to lie between them, which would cost as
-//!    much as they do.
+//! 4. Memory of buffers up to 128 KiB is cut from slabs ([`slab`]) and reused by the next buffer
+//!    of its size on any thread. It is never returned to the system: it amounts to the peak in use.
+//!    Other allocations can therefore not fragment it, which would cost as much as the buffers do.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
@@ -31,12 +30,13 @@ pub struct Buffer {
 enum Run {
     /// A piece of a slab, of a power of two of pages.
     Piece(&'static mut [Page]),
-    /// Larger, or none.
+    /// A separate allocation: larger, or empty.
     Own(Box<[Page]>),
 }
 
 impl Buffer {
-    /// A buffer of `len` zero bytes; any length, also 0. Aborts when memory is out, as `Vec` does.
+    /// Creates a buffer of `len` zero bytes; `len` may be 0. Aborts if out of memory, as `Vec`
+    /// does.
     pub fn zeroed(len: usize) -> Buffer {
         let pages = len.div_ceil(PAGE);
         if class_of(pages).is_none() {
@@ -47,9 +47,8 @@ impl Buffer {
         buffer
     }
 
-    /// A buffer of `len` bytes that hold anything: for who fills all of them. Memory of buffers
-    /// that were dropped before is used again, which spares clearing it and, for large ones,
-    /// asking the system for it.
+    /// Creates a buffer of `len` bytes of any value, for a caller that fills all of them. It reuses
+    /// memory of dropped buffers, which saves clearing it and, for large ones, allocating it.
     pub fn unspecified(len: usize) -> Buffer {
         let pages = len.div_ceil(PAGE);
         let run = match class_of(pages) {
@@ -71,18 +70,18 @@ fn zeroed(pages: usize) -> Box<[Page]> {
         .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()))
 }
 
-/// Sizes of pieces: 1, 2, 4 .. 32 pages.
+/// The number of piece sizes: 1, 2, 4 .. 32 pages.
 const CLASSES: usize = 6;
 
-/// Pieces that nobody uses, by the logarithm of their pages.
+/// The free pieces, by the logarithm of their number of pages.
 static PIECES: [FreeList<&'static mut [Page]>; CLASSES] = [const { FreeList::new() }; CLASSES];
 
-/// The class of the pieces that so many pages fit into.
+/// Returns the class of the smallest pieces of at least `pages` pages.
 fn class_of(pages: usize) -> Option<usize> {
     (0..CLASSES).find(|class| (1..=1 << class).contains(&pages))
 }
 
-/// A piece of this class.
+/// Returns a free piece of this class, from a new slab if there is none.
 fn piece(class: usize) -> &'static mut [Page] {
     if let Some(piece) = PIECES[class].take() {
         return piece;
@@ -92,7 +91,7 @@ fn piece(class: usize) -> &'static mut [Page] {
     first
 }
 
-/// The most bytes of memory that a thread keeps for its next large buffers.
+/// The maximum number of bytes that a thread keeps for its next large buffers.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// Memory of large buffers that a thread dropped.
@@ -106,7 +105,7 @@ thread_local! {
     static SPARE: RefCell<Spare> = RefCell::default();
 }
 
-/// Memory that this thread kept: of so many pages, or of at most twice as many.
+/// Returns memory that this thread kept, of at least `pages` and at most twice as many pages.
 fn spare(pages: usize) -> Option<Box<[Page]>> {
     SPARE.try_with(|spare| spare.borrow_mut().take(pages)).ok().flatten()
 }
@@ -120,7 +119,7 @@ impl Spare {
         Some(run)
     }
 
-    /// Keeps memory, unless there is enough.
+    /// Keeps memory, unless that would exceed the maximum.
     fn give(&mut self, run: Box<[Page]>) {
         let bytes = size_of_val(&run[..]);
         if bytes > 0 && self.bytes + bytes <= SPARE_BYTES_MAX {
@@ -153,7 +152,7 @@ impl Drop for Buffer {
                 let class = class_of(piece.len()).expect("a piece is of a class");
                 PIECES[class].give(piece);
             }
-            // A thread that ends keeps nothing.
+            // A thread that is ending keeps no memory.
             Run::Own(own) => drop(SPARE.try_with(|spare| spare.borrow_mut().give(own))),
         }
     }
@@ -203,7 +202,7 @@ mod tests {
             assert_eq!(second.len(), len - 1);
             second.as_ptr() == at
         };
-        // Another thread may be the next to ask for one that is small.
+        // Another thread may take the piece first.
         assert!((0..100).any(|_| is_used_again(3 * PAGE)));
         assert!(is_used_again(100 * PAGE));
         assert!(Buffer::zeroed(3 * PAGE).iter().all(|&byte| byte == 0));
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_a_slab_are_apart_and_what_a_thread_left_is_used_by_others() {
+    fn pieces_of_a_slab_are_disjoint_and_are_reused_across_threads() {
         let fill = |count: usize| -> Vec<_> {
             (0..count)
                 .map(|number| Buffer::from(&number.to_le_bytes().repeat(2 * PAGE)[..]))

@@ -1,4 +1,4 @@
-//! The trait every filesystem room sees instead of a disk.
+//! The trait through which the other crates access a disk.
 
 use userbtrfs_sync::Arc;
 
@@ -7,24 +7,25 @@ use crate::error::{Access, DeviceError, Operation};
 use crate::request::{Completion, Request};
 use crate::ticket::Ticket;
 
-/// A fixed number of bytes on which batches of requests are done. See the crate's invariants.
+/// A block device, file or memory of fixed length that executes batches of requests. See the
+/// crate's invariants.
 #[expect(clippy::len_without_is_empty, reason = "nobody asks whether a device is empty")]
 pub trait Device: Send + Sync {
-    /// Length in bytes; it does not change while the device is open.
+    /// Returns the length in bytes; it does not change while the device is open.
     fn len(&self) -> u64;
 
-    /// Name for messages: the path, where there is one.
+    /// Returns the name for messages: the path, if there is one.
     fn name(&self) -> &str;
 
-    /// Whether writes and discards are refused.
+    /// Returns whether writes and discards are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Says that whoever has the device open will soon be done with it: another who opens it from
-    /// now on waits for that, and is not refused. There is no way back.
+    /// Marks the device as about to be closed: openers wait for that from now on, and are not
+    /// refused. This cannot be undone.
     fn closing(&self) {}
 
-    /// Starts a batch. Blocks while more requests are in flight than the queue holds; and for a
-    /// batch, or a part of it, that gains nothing by being in flight, until that is done.
+    /// Starts a batch. Blocks while more requests are in flight than the queue holds. Requests
+    /// that gain nothing by being in flight are done before this returns.
     fn submit(&self, batch: Vec<Request>) -> Ticket;
 
     /// Waits for a batch of this device; the completions are in the order of its requests.
@@ -32,20 +33,20 @@ pub trait Device: Send + Sync {
         ticket.wait()
     }
 
-    /// Whether [`wait`](Device::wait) would return without waiting for I/O in flight.
+    /// Returns whether [`wait`](Device::wait) would return without waiting for I/O in flight.
     fn is_ready(&self, ticket: &Ticket) -> bool {
         ticket.is_ready()
     }
 
     /// Reads `len` bytes at `offset`, and waits.
     fn read(&self, offset: u64, len: usize) -> Result<Buffer, DeviceError> {
-        // Checked here as well, so that a wild length costs no memory.
+        // Checked here as well, so that an invalid length allocates no memory.
         let access = Access { operation: Operation::Read, offset, len: len as u64 };
         access.check(self.name(), self.len(), self.is_read_only())?;
         self.run(Request::Read { offset, buffer: Buffer::unspecified(len) }).into_buffer()
     }
 
-    /// Reads into memory of the caller's, by way of a buffer, and waits.
+    /// Reads into the memory of the caller, through a buffer, and waits.
     fn read_into(&self, offset: u64, target: &mut [u8]) -> Result<(), DeviceError> {
         target.copy_from_slice(&self.read(offset, target.len())?);
         Ok(())
@@ -61,7 +62,7 @@ pub trait Device: Send + Sync {
         self.run(Request::Flush).result
     }
 
-    /// Gives `len` bytes at `offset` back to the device, and waits.
+    /// Discards `len` bytes at `offset`, and waits.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.run(Request::Discard { offset, len }).result
     }

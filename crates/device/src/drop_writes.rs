@@ -1,5 +1,5 @@
-//! A device with a switch in its power line: from a moment on nothing that is written reaches it,
-//! and who writes does not notice. For tests of what a cut of the power leaves.
+//! A device that can be told to drop all writes from a moment on, without an error (as dm-flakey
+//! does with `drop_writes`). For tests of the state after a power failure.
 //!
 //! ```text
 //!            cut                 a write
@@ -8,13 +8,13 @@
 //!           restore
 //! ```
 //!
-//! 1. Until something is dropped everything goes to the device as it is: who reads takes no lock
-//!    for that.
-//! 2. After the cut nothing is written, flushed or discarded there: what is changed is in memory,
-//!    where reads find it. What was on its way may still arrive, or not, as at any cut.
-//! 3. What has changed in memory never comes to the device: in which order it had to is not known
-//!    any more, and half of it would be worse than nothing. So there is no way back from DROPPED.
-//! 4. What is in memory is bounded: a write that would exceed that fails.
+//! 1. Until a write is dropped all requests are passed to the device below; reads take no lock.
+//! 2. After the cut nothing is written, flushed or discarded on the device below: changes are kept
+//!    in memory, where reads find them. Requests in flight at the cut may still reach it, or not,
+//!    as in a power failure.
+//! 3. Changes in memory are never written to the device below: their order is not known any more,
+//!    and a part of them would be worse than none. So DROPPED is final.
+//! 4. The memory is bounded: a write that would exceed the bound fails.
 
 use std::thread;
 use std::time::Duration;
@@ -31,63 +31,63 @@ const ON: u8 = 0;
 const CUT: u8 = 1;
 const DROPPED: u8 = 2;
 
-/// How often it is looked whether nobody submits any more.
+/// The interval at which [`DropWritesDevice::cut`] checks for submissions in progress.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// See the module's text.
+/// A device that drops all writes after [`DropWritesDevice::cut`], without an error.
 pub struct DropWritesDevice {
     below: Arc<dyn Device>,
     memory: Overlay,
     state: AtomicU8,
-    /// How many threads submit writes, or are about to look whether they may.
+    /// The number of threads that submit writes, or are about to check whether they may.
     submitting: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl DropWritesDevice {
-    /// A device that is `below` until it is cut off; what is changed after that may take about
-    /// `bytes_max` bytes of memory.
+    /// Creates a device that passes all requests to `below` until it is cut off; changes after
+    /// that may take about `bytes_max` bytes of memory.
     pub fn new(below: Arc<dyn Device>, bytes_max: usize) -> Self {
         let memory = Overlay::new(Arc::clone(&below), bytes_max);
         let [submitting, dropped] = [AtomicU64::new(0), AtomicU64::new(0)];
         Self { below, memory, state: AtomicU8::new(ON), submitting, dropped }
     }
 
-    /// Cuts the device off: what is written after this returns does not reach it. Waits while
-    /// others hand writes to the device, but not for these to arrive.
+    /// Cuts the device off: no write submitted after this returns reaches it. Waits for writes
+    /// that are being submitted, but not for their completion.
     pub fn cut(&self) {
-        // Where it is cut already, that stays.
+        // Fails if the device is cut off already, which is fine.
         let _ = self.state.compare_exchange(ON, CUT, Ordering::SeqCst, Ordering::SeqCst);
         while self.submitting.load(Ordering::SeqCst) > 0 {
             thread::sleep(PAUSE);
         }
     }
 
-    /// Lets writes reach the device again, unless some have not: says whether it does.
+    /// Lets writes reach the device again, unless some were dropped; returns whether they reach it.
     #[must_use = "it may be too late"]
     pub fn restore(&self) -> bool {
         let restored = self.state.compare_exchange(CUT, ON, Ordering::SeqCst, Ordering::SeqCst);
         restored.map_or_else(|state| state == ON, |_| true)
     }
 
-    /// Whether the device is cut off.
+    /// Returns whether the device is cut off.
     pub fn is_cut(&self) -> bool {
         self.state.load(Ordering::SeqCst) != ON
     }
 
-    /// How many writes, flushes and discards did not reach the device.
+    /// Returns the number of writes, flushes and discards that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::SeqCst)
     }
 
-    /// Whether what changes something still reaches the device; where not, it is dropped.
+    /// Returns whether writes still reach the device; if not, the state is DROPPED from now on.
     fn reaches(&self) -> bool {
         loop {
             match self.state.load(Ordering::SeqCst) {
                 ON => return true,
                 DROPPED => return false,
                 _ => {
-                    // Another one may have done it, or restored the power.
+                    // Another thread may have done it, or restored the device.
                     let (now, then) = (CUT, DROPPED);
                     let _ =
                         self.state.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst);
@@ -133,7 +133,7 @@ impl Device for DropWritesDevice {
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let changes = batch.iter().filter(|one| !matches!(one, Request::Read { .. })).count();
         if changes == 0 {
-            // What is in memory came there after it was said that it would.
+            // The state becomes DROPPED before the first change is kept in memory.
             let has_dropped = self.state.load(Ordering::SeqCst) == DROPPED;
             return if has_dropped { self.memory.submit(batch) } else { self.below.submit(batch) };
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_the_cut_is_seen_and_does_not_arrive() {
+    fn writes_after_the_cut_are_read_back_and_do_not_reach_the_device() {
         let (below, device) = switched();
         write(&device, 0, 1).unwrap();
         write(&device, 1, 1).unwrap();
@@ -213,8 +213,7 @@ mod tests {
         assert_eq!((bytes_of_pages(&device)[0], bytes_of_pages(&*below)[0]), (2, 1));
     }
 
-    /// Whoever writes while the power is cut has either reached the device or has not when that
-    /// returns: nothing of it arrives later.
+    /// A write during the cut has either reached the device when `cut` returns, or never does.
     #[test]
     fn nothing_arrives_after_the_cut() {
         for _ in 0..50 {

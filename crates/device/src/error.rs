@@ -1,4 +1,4 @@
-//! What a request asks of a device, in few words, and every way a device fails.
+//! The description of a request for messages, and the errors of devices.
 
 use std::fmt;
 use std::io;
@@ -8,20 +8,20 @@ use thiserror::Error;
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bytes from the device.
+    /// Reads bytes from the device.
     Read,
-    /// Bytes to the device.
+    /// Writes bytes to the device.
     Write,
-    /// Completed writes to durable media.
+    /// Makes completed writes durable.
     Flush,
-    /// Bytes given back to the device.
+    /// Discards bytes of the device.
     Discard,
 }
 
-/// What a request touches: named in every error.
+/// The kind and the range of a request: part of every error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What is done.
+    /// The kind of the request.
     pub operation: Operation,
     /// First byte on the device; 0 for a flush.
     pub offset: u64,
@@ -30,7 +30,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Refuses what leaves a device of `device_len` bytes, or changes one that is read-only.
+    /// Fails if the access exceeds a device of `len` bytes, or changes one that is read-only.
     pub(crate) fn check(self, device: &str, len: u64, read_only: bool) -> Result<(), DeviceError> {
         let changes = matches!(self.operation, Operation::Write | Operation::Discard);
         if changes && read_only {
@@ -57,14 +57,14 @@ impl fmt::Display for Access {
     }
 }
 
-/// Why a device could not be opened or a request could not be done. `device` is the name that
-/// [`Device::name`](crate::Device::name) gives.
+/// The reason why a device could not be opened or a request could not be done. `device` is the name
+/// that [`Device::name`](crate::Device::name) returns.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The operating system reported an error. EIO is a failing medium; ENOSPC is a full disk
-    /// below a sparse image file, of which the filesystem in the image knows nothing. Part of a
-    /// write may have been done.
+    /// below a sparse image file, which the filesystem in the image cannot see. Part of a write may
+    /// have been done.
     #[error("{device}: {access}: {source}")]
     Io {
         /// The device.
@@ -74,8 +74,8 @@ pub enum DeviceError {
         /// The system's error.
         source: io::Error,
     },
-    /// The system moved no more bytes though the request lies on the device: the file was cut, or
-    /// the device shrank, since it was opened.
+    /// The system moved fewer bytes although the request lies on the device: the file was
+    /// truncated, or the device shrank, since it was opened.
     #[error("{device}: {access}: ended early, after {done} bytes")]
     Short {
         /// The device.
@@ -85,7 +85,7 @@ pub enum DeviceError {
         /// Bytes moved before the end.
         done: u64,
     },
-    /// The request leaves the device.
+    /// The request exceeds the device.
     #[error("{device}: {access}: beyond the end of the device at {device_len}")]
     BeyondEnd {
         /// The device.
@@ -103,7 +103,7 @@ pub enum DeviceError {
         /// The request.
         access: Access,
     },
-    /// The device cannot do this at all (discard, mostly).
+    /// The device does not support this request (usually discard).
     #[error("{device}: {access}: not supported by the device")]
     Unsupported {
         /// The device.
@@ -111,7 +111,7 @@ pub enum DeviceError {
         /// The request.
         access: Access,
     },
-    /// Changes that are kept in memory would take more of it than they may.
+    /// The changes kept in memory would exceed their bound.
     #[error("{device}: {access}: changes in memory would take more than {max} bytes")]
     OverlayFull {
         /// The device below.
@@ -143,15 +143,15 @@ pub enum DeviceError {
         /// The system's error.
         source: io::Error,
     },
-    /// The image is open for writing already, here or in another process; or, where it was to be
-    /// written, it is open to be read in peace.
+    /// The image is open for writing already, in this or another process; or it is open for
+    /// reading with writers excluded, and was to be opened for writing.
     #[error("{device}: is locked: it is open for writing already, or mounted to be read")]
     Locked {
         /// The path.
         device: Box<str>,
     },
-    /// The kernel keeps the block device for someone else: it is mounted, mostly. Or it has the
-    /// file mounted, by way of a loop device.
+    /// The kernel reports the block device as in use: it is usually mounted. Or the kernel has the
+    /// file mounted through a loop device.
     #[error("{device}: is mounted, or in use otherwise")]
     InUse {
         /// The path.
@@ -162,7 +162,7 @@ pub enum DeviceError {
     NotADevice {
         /// The path.
         device: Box<str>,
-        /// What it is.
+        /// The kind of file that it is.
         kind: &'static str,
     },
     /// The region begins beyond the end of the image, or ends there.
@@ -193,7 +193,7 @@ pub enum DeviceError {
         /// Its number.
         number: u32,
     },
-    /// Direct I/O was demanded and the file does not take it.
+    /// Direct I/O was requested and the file does not support it.
     #[error("{device}: direct I/O refused: {source}")]
     DirectRefused {
         /// The path.
@@ -201,7 +201,7 @@ pub enum DeviceError {
         /// The reason.
         source: io::Error,
     },
-    /// io_uring was demanded and this process may not use it.
+    /// io_uring was requested and this process may not use it.
     #[error("{device}: io_uring refused: {source}")]
     RingRefused {
         /// The path.

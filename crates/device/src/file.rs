@@ -1,16 +1,16 @@
 //! A regular file or a block device as a [`Device`].
 //!
-//! 1. Requests go to the ring of the submitting thread; to plain calls where io_uring is off, not
-//!    allowed, not worth it, or the thread could not make its ring.
+//! 1. Requests are submitted to the ring of the submitting thread; they are done by plain calls if
+//!    io_uring is off, not allowed, not worth it, or the thread could not make its ring.
 //! 2. A write that does not fit the alignment of a direct file is done in `submit`: read, change,
 //!    write, one at a time per device. No aligned write can share a sector with it, so no other
 //!    order is needed.
-//! 3. An image file that is open for writing goes two ways where there is a ring: large reads and
-//!    writes past the page cache, for what is large is content, of which the caller keeps what it
-//!    wants; small ones, as of tree nodes, through it, for they are asked for again, and gather
-//!    there. The kernel keeps both the same, unless a range is read or written while it is being
-//!    written, which nobody does: a direct call writes back and drops what the page cache has of
-//!    its range.
+//! 3. If there is a ring, an image file that is open for writing is accessed in two ways. Large
+//!    reads and writes bypass the page cache: they are of file data, which the caller caches as it
+//!    needs. Small ones, as of tree nodes, use it: they are read again, and writes are merged
+//!    there. A direct call writes back and drops the cached pages of its range, so that both ways
+//!    stay coherent, unless a range is read or written while it is being written, which no caller
+//!    does.
 //! 4. Offsets of requests count from the start of the region that is the device, and those of the
 //!    file from its first byte: `admit` alone turns the one into the other, once the request is
 //!    known to lie in the region.
@@ -37,13 +37,13 @@ const QUEUE_DEPTH_MAX: u32 = 4096;
 /// parent's threads are no use to the child.
 pub struct FileDevice {
     file: Arc<OpenFile>,
-    /// Depth of the rings it makes; none where its engine is plain calls.
+    /// The depth of the rings it makes; `None` if it uses plain calls only.
     ring_depth: Option<u32>,
 }
 
 impl FileDevice {
-    /// Opens the regular file or block device at `path`; a path to anything else is refused by
-    /// name. Opened for writing it is locked: see [`FileOptions::writable`].
+    /// Opens the regular file or block device at `path`; the error for anything else names its
+    /// kind. A file opened for writing is locked: see [`FileOptions::writable`].
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let ring = (options.io_uring != IoUring::Off).then(ring::probe);
         let has_ring = ring.is_some_and(|answer| answer.is_ok());
@@ -55,21 +55,21 @@ impl FileDevice {
         Ok(FileDevice { file: Arc::new(file), ring_depth: has_ring.then_some(depth) })
     }
 
-    /// Whether all I/O goes past the kernel's page cache.
+    /// Returns whether all I/O bypasses the kernel's page cache.
     pub fn is_direct(&self) -> bool {
         self.file.is_direct()
     }
 
-    /// Says to who asks by [`mount_of_holder`](crate::mount_of_holder) that what is here is served
-    /// as the mount of this number as a device, until it is [closing](Device::closing). Nothing
-    /// where it is open for reading.
+    /// Publishes the device number of the mount that serves this image, which
+    /// [`mount_of_holder`](crate::mount_of_holder) returns until it is
+    /// [closing](Device::closing). No effect if the device is not locked.
     pub fn serves(&self, mount: u64) {
         if let Some(lock) = &self.file.lock {
             lock.serves(mount);
         }
     }
 
-    /// Whether I/O is submitted by io_uring.
+    /// Returns whether I/O may be submitted by io_uring.
     pub fn uses_io_uring(&self) -> bool {
         self.ring_depth.is_some()
     }
@@ -86,7 +86,8 @@ impl FileDevice {
         }
     }
 
-    /// The result of a request, with the offsets of the file, that no engine needs to see.
+    /// Returns the result of a request, with offsets of the file, that needs no engine; `None` if it
+    /// needs one.
     fn decide(&self, request: &Request) -> Option<Result<(), DeviceError>> {
         match request {
             Request::Read { .. } | Request::Write { .. } if request.access().len == 0 => {

@@ -2,25 +2,25 @@
 //!
 //! A caller hands a batch of [`Request`]s to [`Device::submit`] and gets a [`Ticket`]; the same
 //! thread exchanges the ticket for the [`Completion`]s with [`Device::wait`]. Completions run in
-//! the waiting thread: there is no thread of ours behind a device.
+//! the waiting thread: a device has no threads of its own.
 //!
-//! What is not here: caching, read-ahead, retries, mirrors, checksums.
+//! Not part of this crate: caching, read-ahead, retries, mirrors, checksums.
 //!
 //! Invariants:
 //! 1. The bytes of a request belong to the request from `submit` to its completion. A read's
-//!    buffer comes back in its completion, also when the read failed (its bytes are then
+//!    buffer is returned in its completion, also when the read failed (its bytes are then
 //!    unspecified). A write shares its buffer immutably; nobody can change it meanwhile.
 //! 2. The requests of all batches in flight are unordered, also within one batch. Requests in
 //!    flight together that overlap, one of them a write or a discard, leave unspecified bytes.
-//! 3. A flush covers exactly the writes whose completion came before the flush was submitted. A
-//!    write with `fua` is durable, alone, when it completes.
-//! 4. A dropped ticket loses the results, not the work: dropping waits for what is in flight.
+//! 3. A flush covers exactly the writes that completed before the flush was submitted. A write
+//!    with `fua` is durable when it completes; it makes no other write durable.
+//! 4. A dropped ticket loses the results, not the work: dropping waits for requests in flight.
 //! 5. A request is done whole or fails: short transfers are continued. A request that leaves the
 //!    device fails before any byte moves.
 //! 6. Any offset and any length work on every device; a multiple of 4096 never costs a copy.
 //! 7. The engine (io_uring or plain calls) and the mode (direct or buffered) change speed only.
-//! 8. A file or block device is open for writing once at a time, whichever process opens it;
-//!    readers are never in the way, and wait for one who is closing.
+//! 8. A file or block device is open for writing at most once at a time, across all processes;
+//!    plain readers never block a writer, and wait for one that is closing.
 
 mod batch;
 mod buffer;

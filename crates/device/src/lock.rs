@@ -1,28 +1,29 @@
-//! The lock of an image that is open for writing, or for reading in peace.
+//! The lock of an image that is open for writing, or for reading with writers excluded.
 //!
-//! A writer locks two bytes of the file: the *door*, byte 0, and the *room*, byte 1. They are open
-//! file description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; in the way of every other
-//! description, of this process as of others; and gone with the description, so that a process
-//! which dies leaves none behind.
+//! A writer locks two bytes of the file: `DOOR`, byte 0, and `ROOM`, byte 1. They are open file
+//! description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; they conflict with the locks of every
+//! other open file description, of this process and of others; and they end with the description,
+//! so that a process that dies leaves none behind.
 //!
-//! 1. Who writes has the room, from before its first look at the image until its last request is
-//!    done. Two can therefore never write.
-//! 2. A holder of the room says *open* while it has the door, and *closing* once it gave the door
-//!    back. It never takes it again.
-//! 3. An opener takes the door first, and does not wait for it: whoever has it is open, or will be
-//!    when the one in the room is gone. The opener is refused.
-//! 4. With the door in hand it takes the room, and waits for it: whoever is there has given the
-//!    door back, so is closing. At most one waits, and only for the holder's end.
-//! 5. Everyone takes the door before the room, so nobody waits in a circle.
-//! 6. Who reads in peace takes the same two, but shares them with others who do: a writer is
-//!    refused meanwhile, and so is who would read in peace while a writer is open.
-//! 7. Who only reads takes neither, and waits for nobody but a holder that is closing: so it finds
-//!    what that leaves. (With another opener waiting already, who has the door, it does not wait.)
-//! 8. A holder that serves a mount says which one, by a lock of the byte of the mount's number as a
-//!    device, counted from byte 3 on, until it says *closing*. A mount may be gone before its
-//!    server knows; so who wants to see the end of it can wait for the server to notice.
-//! 9. A loop device and the file behind it have locks of their own, and are one image: who has
-//!    the locks of the one looks whether somebody has those of the other, and gives up where so.
+//! 1. A writer holds `ROOM` from before its first read of the image until its last request is
+//!    done. There are therefore never two writers.
+//! 2. A holder of `ROOM` is *open* while it holds `DOOR`, and *closing* once it has released
+//!    `DOOR`, which it never takes again.
+//! 3. An opener takes `DOOR` first, and does not wait for it: its holder is open, or will be when
+//!    the holder of `ROOM` is gone. The opener is refused if `DOOR` is held.
+//! 4. An opener that holds `DOOR` waits for `ROOM`: the holder of `ROOM` has released `DOOR`, so it
+//!    is closing. At most one opener waits, and only for the holder to end.
+//! 5. Every opener takes `DOOR` before `ROOM`, so there is no deadlock.
+//! 6. A reader that excludes writers (`in_peace`) takes shared locks of both bytes: a writer is
+//!    refused meanwhile, and such a reader is refused while a writer is open.
+//! 7. A plain reader takes neither, and waits only for a holder that is closing, so that it reads
+//!    what the holder leaves. (It does not wait if another opener, which holds `DOOR`, is already
+//!    waiting.)
+//! 8. A holder that serves a mount publishes the device number of the mount, by a lock of the byte
+//!    at that number, counted from byte 3, until it is *closing*. A mount may be gone before its
+//!    server notices: an opener that finds the number can wait for the server to do so.
+//! 9. A loop device and the file behind it have separate locks, and are one image: the holder of
+//!    the locks of one checks for a conflicting lock of the other, and gives up if there is one.
 
 use std::fs::File;
 use std::io;
@@ -40,28 +41,27 @@ use crate::loop_device;
 
 const DOOR: libc::off_t = 0;
 const ROOM: libc::off_t = 1;
-/// Where the numbers of mounts begin: not next to the room, since the kernel makes one lock of
-/// neighbours.
+/// The byte of mount number 0: not adjacent to `ROOM`, since the kernel merges adjacent locks.
 const MOUNTS: libc::off_t = 3;
-/// To the end of all, as the length of a range.
+/// The length of a range that has no end.
 const ALL: libc::off_t = 0;
 
-/// How often a reader looks whether a holder is still closing.
+/// The interval at which a reader checks whether a holder is still closing.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What the image is locked for.
+/// The kind of a lock of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockKind {
-    /// To be read, while nobody writes.
+    /// For reading, with writers excluded.
     Shared,
-    /// To be written, while nobody else is here.
+    /// For writing, with all other locks excluded.
     Exclusive,
 }
 
-/// Held: no other description of the file gets what is in its way. Given back when it is dropped.
+/// A held lock: no other open file description gets a conflicting one. Released when dropped.
 pub(crate) struct ImageLock {
-    /// The description that holds the locks; opened for writing where they are exclusive, and used
-    /// for nothing else.
+    /// The open file description that holds the locks; opened for writing if they are exclusive,
+    /// and used for nothing else.
     file: File,
     kind: LockKind,
 }
@@ -76,11 +76,11 @@ impl LockKind {
 }
 
 impl ImageLock {
-    /// Takes the lock through `file`, a description of its own of the image called `name`. Waits
-    /// for a holder that is closing; refuses where one is open that is in the way.
+    /// Takes the lock through `file`, an open file description of the image `name` that is used
+    /// for nothing else. Waits for a holder that is closing; fails if a conflicting one is open.
     pub(crate) fn take(file: File, name: &str, kind: LockKind) -> Result<ImageLock, DeviceError> {
         let failed = |errno| match errno {
-            // The first is what Linux says, the second what POSIX allows.
+            // Linux returns the first; POSIX also allows the second.
             Errno::EAGAIN | Errno::EACCES => DeviceError::Locked { device: name.into() },
             other => DeviceError::NoLocks { device: name.into(), source: io::Error::from(other) },
         };
@@ -90,22 +90,22 @@ impl ImageLock {
         Ok(ImageLock { file, kind })
     }
 
-    /// Whether somebody has the locks of another way to the image, and is in the way of this one.
+    /// Returns whether a conflicting lock is held through another path to the image.
     pub(crate) fn meets_another(&self, ways: &[PathBuf]) -> bool {
         let is_held = |file: File| blocking(&file, self.kind, DOOR, 2).is_some();
         ways.iter().any(|way| loop_device::open_way(way).is_some_and(is_held))
     }
 
-    /// Says *closing*: who opens from now on waits.
+    /// Marks the image as *closing*: openers wait from now on.
     pub(crate) fn closing(&self) {
-        // If it fails the door stays shut: openers are refused until the end, which is safe.
+        // If it fails `DOOR` stays locked: openers are refused until the end, which is safe.
         let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 1));
         let _ = set(&self.file, &bytes(libc::F_UNLCK, MOUNTS, ALL));
     }
 
-    /// Says that it serves the mount of this number as a device.
+    /// Publishes the device number of the mount that is served.
     pub(crate) fn serves(&self, mount: u64) {
-        // Where it cannot be said, nobody waits for that.
+        // If it fails, openers do not wait for the server to notice the end of the mount.
         if let Some(at) = place_of(mount) {
             let _ = set(&self.file, &bytes(self.kind.of_bytes(), at, 1));
         }
@@ -116,15 +116,15 @@ fn place_of(mount: u64) -> Option<libc::off_t> {
     libc::off_t::try_from(mount).ok()?.checked_add(MOUNTS)
 }
 
-/// Waits, with a file open for reading, while somebody else has it who is closing.
+/// Waits while another holder of the file is closing; `file` is open for reading.
 pub(crate) fn wait_while_closing(file: &File) {
     while !is_held(file, DOOR) && is_held(file, ROOM) {
         thread::sleep(PAUSE);
     }
 }
 
-/// The number as a device of the mount that the holder of an image serves, the first of several, if
-/// one does and the image can be read.
+/// Returns the device number of the mount that the holder of an image serves, the lowest if there
+/// are several; `None` if there is none, or if the image cannot be read.
 pub fn mount_of_holder(image: &Path) -> Option<u64> {
     let kind = image.metadata().ok()?.file_type();
     let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
@@ -132,13 +132,13 @@ pub fn mount_of_holder(image: &Path) -> Option<u64> {
     u64::try_from(place - MOUNTS).ok()
 }
 
-/// Whether a writer has this byte.
+/// Returns whether a writer has locked this byte.
 fn is_held(file: &File, byte: libc::off_t) -> bool {
     blocking(file, LockKind::Shared, byte, 1).is_some()
 }
 
-/// Where the lock begins that is in the way of one of this kind on these bytes. Where locks cannot
-/// be asked for, there is none.
+/// Returns the start of a lock that conflicts with one of this kind on these bytes; `None` if there
+/// is none, or if locks cannot be queried.
 fn blocking(
     file: &File,
     kind: LockKind,
@@ -151,8 +151,8 @@ fn blocking(
 }
 
 impl Drop for ImageLock {
-    /// Closing the description does it too, but not while a process that was forked and has not
-    /// come to its `exec` shares it.
+    /// Unlocks explicitly. Closing the description does not release the locks while a forked
+    /// process that has not called `exec` yet shares it.
     fn drop(&mut self) {
         let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, ALL));
     }

@@ -1,10 +1,9 @@
 //! Loop devices over image files, and whether the kernel has mounted one.
 //!
-//! 1. What the kernel shows of loop devices and of mounts says so (`/sys/block`, `mountinfo(5)`).
-//!    Where it shows nothing, as to a container, or the mount is of another namespace, nothing is
-//!    known.
-//! 2. A loop device that nobody mounted is not the kernel's way of writing; who else has it open is
-//!    known by its lock.
+//! 1. Loop devices and mounts are found in `/sys/block` and `mountinfo(5)`. If these are not
+//!    visible, as in a container, or the mount is in another namespace, they are not found.
+//! 2. The kernel does not write to a loop device that is not mounted; another process that has it
+//!    open is detected by its lock.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 
-/// Whether one of these loop devices is mounted.
+/// Returns whether one of these loop devices is mounted.
 pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
     if devices.is_empty() {
         return false;
@@ -28,7 +27,7 @@ pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
     devices.iter().any(is_source)
 }
 
-/// By what else an image can be reached: a file by loop devices, a loop device by its file.
+/// Returns the other paths to an image: the loop devices over a file, or the file of a loop device.
 pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
     if image.file_type().is_block_device() {
         let (major, minor) = (major(image.rdev()), minor(image.rdev()));
@@ -39,8 +38,8 @@ pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
     over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
 }
 
-/// Opens such a way for reading, if a file or a block device is there. Others may have put
-/// something else in its place, which opening would wait for or set off.
+/// Opens such a path for reading, if it is a regular file or a block device. It may have been
+/// replaced by another kind of file, whose opening could block or have side effects.
 pub(crate) fn open_way(way: &Path) -> Option<File> {
     let found = open(way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let kind = FileType::from_raw_mode(fstat(&found).ok()?.st_mode);
@@ -49,7 +48,7 @@ pub(crate) fn open_way(way: &Path) -> Option<File> {
     is_image.then(|| File::open(same).ok()).flatten()
 }
 
-/// The loop devices over a file, as `/sys/block` has them.
+/// Returns the loop devices over a file, as listed in `/sys/block`.
 fn devices_over(image: &Metadata) -> Vec<PathBuf> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let is_over = |device: &PathBuf| {
@@ -60,14 +59,14 @@ fn devices_over(image: &Metadata) -> Vec<PathBuf> {
     devices.map(|device| device.path()).filter(is_over).collect()
 }
 
-/// The file behind a block device, if it is a loop device.
+/// Returns the file behind a block device, if it is a loop device.
 fn backing_file(device: &Path) -> Option<PathBuf> {
     let file = fs::read(device.join("loop/backing_file")).ok()?;
     let file = file.strip_suffix(b"\n").unwrap_or(&file);
     Some(Path::new(OsStr::from_bytes(file)).to_owned())
 }
 
-/// What was mounted, of a line about a mount: the second field behind the separator.
+/// Returns the mount source of a line of `mountinfo(5)`: the second field after the separator.
 fn source(line: &str) -> Option<&Path> {
     let (_, behind) = line.split_once(" - ")?;
     behind.split(' ').nth(1).map(Path::new).filter(|source| source.starts_with("/dev"))
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_about_a_mount_says_what_was_mounted() {
+    fn mount_source_is_parsed_from_a_line_of_mountinfo() {
         let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - btrfs /dev/loop7 rw,subvolid=5";
         assert_eq!(source(line), Some(Path::new("/dev/loop7")));
         assert_eq!(source("25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw"), None);
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_not_opened() {
+    fn path_to_another_kind_of_file_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "").unwrap();
@@ -94,7 +93,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), kind, Mode::RUSR, 0).unwrap();
         std::os::unix::fs::symlink("fifo", at("link")).unwrap();
         assert!(open_way(&at("file")).is_some());
-        // To open it would wait for a writer.
+        // Opening it would block until there is a writer.
         assert!(open_way(&at("fifo")).is_none() && open_way(&at("link")).is_none());
         assert!(open_way(folder.path()).is_none() && open_way(&at("nothing")).is_none());
     }

@@ -1,7 +1,7 @@
-//! A device whose bytes are in memory: for tests, and for images that were read whole.
+//! A device in memory: for tests, and for images that were read as a whole.
 //!
 //! 1. Every batch is complete when `submit` returns; flush has nothing to do.
-//! 2. Requests are atomic to each other: a read sees all of a write or nothing of it.
+//! 2. Requests are atomic with respect to each other: a read sees all of a write or none of it.
 
 use userbtrfs_sync::{Class, Mutex};
 
@@ -19,18 +19,18 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device of `len` zero bytes.
+    /// Creates a device of `len` zero bytes.
     pub fn new(len: usize) -> MemoryDevice {
         MemoryDevice::from_bytes(vec![0; len])
     }
 
-    /// A device that holds `bytes`.
+    /// Creates a device that holds `bytes`.
     pub fn from_bytes(bytes: Vec<u8>) -> MemoryDevice {
         let len = bytes.len() as u64;
         MemoryDevice { bytes: Mutex::new(Class::DeviceQueue, bytes), len }
     }
 
-    /// A copy of all bytes as they are now.
+    /// Returns a copy of all bytes as they are now.
     pub fn snapshot(&self) -> Vec<u8> {
         self.bytes.lock().clone()
     }

@@ -1,22 +1,22 @@
-//! Writes of a batch that are neighbours on the device become one call.
+//! Merging of the writes of a batch that are adjacent on the device into one call.
 //!
-//! 1. Only what is unordered anyway is gathered: the requests of one batch.
+//! 1. Only requests that are unordered anyway are merged: those of one batch.
 //! 2. Each request keeps its own completion.
-//! 3. What goes past the page cache is gathered apart from what goes through it.
+//! 3. Direct writes are merged apart from those through the page cache.
 
 use crate::batch::Admitted;
 
-/// Writes that one call does at most.
+/// The maximum number of writes merged into one call.
 const WRITES_MAX: usize = 128;
 
-/// Bytes behind which a call takes no more.
+/// The number of bytes from which a call takes no more writes.
 const BYTES_MAX: u64 = 2 << 20;
 
-/// Makes one write of those that are neighbours, in whatever order they came.
+/// Merges adjacent writes, whatever their order in the batch.
 pub(crate) fn gather(batch: &mut [Admitted]) {
     let mut writes: Vec<_> = (0..).zip(batch.iter()).filter_map(place).collect();
     writes.sort_unstable();
-    // What the write that may go on has: its index, where it ends, how many it does.
+    // The write that the next may be merged into: its index, its end, the number of its writes.
     let mut last: Option<(usize, (bool, u64), usize)> = None;
     let mut start = 0;
     for (direct, offset, end, index) in writes {
@@ -35,7 +35,7 @@ pub(crate) fn gather(batch: &mut [Admitted]) {
     }
 }
 
-/// Whether a write is direct, its first byte, the first behind it, and its index.
+/// Returns whether a write is direct, its start, its end, and its index.
 fn place((index, admitted): (usize, &Admitted)) -> Option<(bool, u64, u64, usize)> {
     let transfer = admitted.pending()?;
     let written = transfer.written();
@@ -61,7 +61,7 @@ mod tests {
     use crate::transfer::Transfer;
 
     #[test]
-    fn neighbours_join_whatever_stands_between_them_and_what_is_durable_alone_does_not() {
+    fn adjacent_writes_are_merged_in_any_order_except_fua_writes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let file = Arc::new(OpenFile::open(file.path(), FileOptions::default(), false).unwrap());
         let pending = |request| Admitted::Pending(Transfer::new(&file, request));

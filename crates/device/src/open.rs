@@ -1,19 +1,19 @@
-//! Opening a path as a device: what it is, how long it is, whether its I/O is direct, and that
-//! nobody else writes it.
+//! Opening a path as a device: checks its kind, measures it, selects direct or buffered I/O, and
+//! locks it against other writers.
 //!
 //! 1. Only regular files and block devices are opened; the check repeats on the open descriptor.
 //! 2. The device is a region of the file, by default all of it. It is found once, at open, with the
 //!    file locked; its partition table is not looked at again.
 //! 3. The alignment of a direct file divides its length and the start of the region, so that
 //!    rounding a request outwards never leaves the file, nor the region at its start.
-//! 4. A file open for writing, or for reading in peace, is locked ([`ImageLock`]) before it is
-//!    measured, and is let go after its last request; the file that is used is the one that is
-//!    locked.
-//! 5. A file of which large requests go past the page cache is not read ahead: what the page cache
-//!    has is of small requests alone, and so never of a range that is being written past it.
-//! 6. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
-//!    one that is mounted, and then lets nobody mount it; unless the caller has it claimed
-//!    otherwise. A file that is mounted by way of a loop device is refused, too.
+//! 4. A file open for writing, or for reading with writers excluded (`in_peace`), is locked
+//!    ([`ImageLock`]) before it is measured, and unlocked after its last request; the file that is
+//!    used is the one that is locked.
+//! 5. A file whose large requests bypass the page cache is not read ahead: the page cache holds
+//!    pages of small requests only, and so never of a range that is being written past it.
+//! 6. A block device open for writing is also claimed from the kernel (`O_EXCL`), which refuses a
+//!    mounted one, and then refuses to mount it, unless the caller has it claimed otherwise. A
+//!    file that is mounted through a loop device is refused, too.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -32,20 +32,20 @@ use crate::loop_device;
 use crate::partitions::{Partition, read_partitions};
 use crate::request::Request;
 
-/// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
+/// Alignment of direct I/O on regular files, in bytes: enough for every known file system.
 const FILE_ALIGNMENT: u64 = 4096;
 
-/// Bytes by which a file is asked whether it can be read directly.
+/// The length of the read that tests whether a file can be read directly, in bytes.
 const PROBE: usize = 4096;
 
-/// Bytes from which a request is large: more than a tree node is long, mostly.
+/// The length from which a request is large, in bytes: usually more than a tree node.
 const LARGE: usize = 64 << 10;
 
-/// Whether I/O goes past the kernel's page cache (O_DIRECT).
+/// Whether I/O bypasses the kernel's page cache (O_DIRECT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Direct on block devices that take it. Regular files go through the page cache, but for reads
-    /// and writes of 64 KiB and more by io_uring, of one that is open for writing.
+    /// Direct on block devices that support it. Regular files use the page cache, except for reads
+    /// and writes of 64 KiB and more by io_uring on a file that is open for writing.
     #[default]
     Auto,
     /// Direct, or the open fails.
@@ -57,10 +57,10 @@ pub enum Direct {
 /// Whether I/O is submitted by io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// Where the process may use it, and it gains something; plain calls elsewhere.
+    /// By io_uring if the process may use it, and a batch gains by it; else by plain calls.
     #[default]
     Auto,
-    /// The same, or the open fails where the process may not.
+    /// Like `Auto`, but the open fails if the process may not use io_uring.
     On,
     /// Plain calls.
     Off,
@@ -78,31 +78,32 @@ pub enum Region {
     Partition(u32),
 }
 
-/// How to open a [`FileDevice`](crate::FileDevice). The default reads, with both modes `Auto`.
+/// The options for opening a [`FileDevice`](crate::FileDevice). The default opens for reading, with
+/// both modes `Auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// The bytes that are the device. The lock is of the whole file all the same.
     pub region: Region,
-    /// Open for writes and discards too. One at a time may: a second is refused while the first
-    /// is open, and waits while it is [closing](crate::Device::closing). Who only reads is not
-    /// refused, and waits likewise.
+    /// Open for writes and discards too. Only one writer may have the device open: a second is
+    /// refused while the first is open, and waits while it is [closing](crate::Device::closing).
+    /// A plain reader is not refused, and waits likewise.
     pub writable: bool,
-    /// Keep writers away where it is open for reading alone? Then a writer is refused while this is
-    /// open, and this where there is a writer; others who read, in peace or not, are not. Of no
-    /// effect where the file cannot be locked.
+    /// Take a shared lock when opening for reading: opening fails while a writer has the device,
+    /// and a writer cannot open it until this is closed. Other readers are not affected. No effect
+    /// if the file cannot be locked.
     pub in_peace: bool,
     /// Lock the file where these options ask for that? Without a lock the caller sees to it that
     /// nobody else has the file open; it is for filesystems that have no locks.
     pub lock: bool,
-    /// Past the page cache?
+    /// Whether I/O bypasses the page cache.
     pub direct: Direct,
-    /// By io_uring?
+    /// Whether I/O is submitted by io_uring.
     pub io_uring: IoUring,
-    /// Claim a block device that is open for writing (`O_EXCL`)? Not where it is mounted by the
-    /// opener, which claims it as well.
+    /// Claim a block device that is open for writing (`O_EXCL`). Not possible if the opener has it
+    /// mounted, since the mount claims it as well.
     pub claim: bool,
-    /// Most requests a thread has in flight, 1 to 4096 (others are brought into that range). A
-    /// thread has one ring for all devices: the device it submits to first sets its depth.
+    /// The maximum number of requests a thread has in flight, clamped to 1..=4096. A thread has
+    /// one ring for all devices: the device it submits to first sets its depth.
     pub queue_depth: u32,
 }
 
@@ -130,17 +131,17 @@ pub(crate) struct OpenFile {
     /// Its length in bytes.
     pub(crate) len: u64,
     pub(crate) is_writable: bool,
-    /// What offset and length of a call must divide by; 1 when the file is not direct.
+    /// The alignment of the offset and length of a call; 1 if the file is not direct.
     alignment: u64,
-    /// What the ends of a discard are rounded inwards to. A discard of part of a sector is a write
-    /// of zeroes, and would have to take turns with the unaligned writes.
+    /// The unit that the ends of a discard are rounded inwards to. A discard of part of a sector
+    /// is a write of zeroes, and would have to be serialized with the unaligned writes.
     discard_unit: u64,
-    /// The same, opened for large requests that go past the page cache.
+    /// The same file, opened for large requests that bypass the page cache.
     large: Option<Arc<OpenFile>>,
-    /// Held over the read, change and write of one that is not aligned.
+    /// Held over the read, change and write of an unaligned write.
     pub(crate) unaligned_write: Mutex<()>,
-    /// Held by both ways into the file, for a request may outlive the device on either. The last
-    /// field, so let go after all others.
+    /// Held by both open files of a device, since a request on either may outlive the device. The
+    /// last field, so dropped after all others.
     pub(crate) lock: Option<Arc<ImageLock>>,
 }
 
@@ -149,13 +150,13 @@ pub(crate) struct OpenFile {
 pub(crate) struct AlignedSpan {
     pub(crate) start: u64,
     pub(crate) len: usize,
-    /// Where in the span the request begins.
+    /// The offset of the request in the span.
     skip: usize,
     asked: usize,
 }
 
 impl AlignedSpan {
-    /// The bytes of the span that the request asked for.
+    /// Returns the range of the span that the request asked for.
     pub(crate) fn within(&self) -> Range<usize> {
         self.skip..self.skip + self.asked
     }
@@ -166,7 +167,8 @@ impl AlignedSpan {
 }
 
 impl OpenFile {
-    /// Large requests go past the page cache where `has_ring`: plain calls would wait for each.
+    /// Opens a path. Large requests bypass the page cache only if `has_ring`: plain calls would
+    /// wait for each.
     pub(crate) fn open(
         path: &Path,
         options: FileOptions,
@@ -230,7 +232,7 @@ impl OpenFile {
         Ok(OpenFile { large, ..opened(file, alignment) })
     }
 
-    /// The file by which a request goes that lies on the device.
+    /// Returns the open file to use for a request, which lies on the device.
     pub(crate) fn way_of<'a>(self: &'a Arc<Self>, request: &Request) -> &'a Arc<Self> {
         let (offset, len) = match request {
             Request::Read { offset, buffer } => (*offset, buffer.len()),
@@ -247,7 +249,7 @@ impl OpenFile {
         self.alignment > 1
     }
 
-    /// Whether a call may begin or end at `offset`.
+    /// Returns whether a call may begin or end at `offset`.
     pub(crate) fn is_aligned(&self, offset: u64) -> bool {
         offset.is_multiple_of(self.alignment)
     }
@@ -265,14 +267,15 @@ impl OpenFile {
         }
     }
 
-    /// The part of a discard that the device takes: all of it, or its whole sectors.
+    /// Returns the part of a discard that is passed to the device: its whole sectors.
     pub(crate) fn whole_sectors(&self, offset: u64, len: u64) -> Range<u64> {
         let end = offset + len;
         offset.next_multiple_of(self.discard_unit)..end - end % self.discard_unit
     }
 }
 
-/// Keeps writers away, and refuses where the kernel is one; or waits for one that is closing.
+/// Locks the file against other writers, and fails if the kernel has it mounted. A plain reader
+/// takes no lock, and only waits for a holder that is closing.
 fn lock(
     file: File,
     name: &str,
@@ -357,12 +360,12 @@ fn refuse_other_kinds(name: &str, metadata: &Metadata) -> Result<(), DeviceError
     Err(DeviceError::NotADevice { device: name.into(), kind })
 }
 
-/// How to open a path, more than once.
+/// Opens a path more than once, and checks that it is the same file each time.
 struct ReopenPath<'a> {
     path: &'a Path,
     writable: bool,
     flags: OFlags,
-    /// What it was when it was opened first, and must be still.
+    /// The metadata of the first open, whose identity later opens must match.
     first: Option<Metadata>,
 }
 
@@ -380,8 +383,8 @@ impl ReopenPath<'_> {
         }
     }
 
-    /// Opens for direct I/O in units of `alignment` bytes, if the file has whole ones, and the
-    /// region at `start` begins with one.
+    /// Opens for direct I/O; fails if the length, or the start of the region, is not a multiple of
+    /// `alignment`.
     fn open_direct(&self, alignment: u64, start: u64) -> io::Result<File> {
         let file = self.open(OFlags::DIRECT)?;
         if !measure(&file)?.is_multiple_of(alignment) {
@@ -394,12 +397,13 @@ impl ReopenPath<'_> {
     }
 }
 
-/// Whether the page cache is not to have more of the file than was asked for, from now on.
+/// Turns the kernel's read-ahead of the file off; returns whether that succeeded.
 fn is_not_read_ahead(file: &File) -> bool {
     fadvise(file, 0, None, Advice::Random).is_ok()
 }
 
-/// Whether the file can be read as it was opened: some filesystems only say so when they are asked.
+/// Returns whether the file can be read as it was opened: some filesystems refuse direct I/O only
+/// at the first read.
 fn is_read_directly(file: &File) -> bool {
     pread(file, &mut Buffer::zeroed(PROBE)[..], 0).is_ok()
 }
@@ -426,12 +430,12 @@ fn is_write_protected(metadata: &Metadata) -> bool {
         && std::fs::read_to_string(path).is_ok_and(|ro| ro.trim() == "1")
 }
 
-/// Whether the kernel keeps the device for someone else.
+/// Returns whether the kernel reports the device as in use.
 fn is_busy(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
-/// The logical sector of a block device, in bytes.
+/// Returns the logical sector size of a block device, in bytes.
 fn sector_size(file: &File) -> io::Result<u64> {
     let size = ioctl_blksszget(file)?;
     if !size.is_power_of_two() {

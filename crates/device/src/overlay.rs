@@ -1,9 +1,9 @@
-//! A device whose changes stay in memory, over one that is only read.
+//! A copy-on-write overlay: its changes stay in memory, over a device that is only read.
 //!
 //! 1. The device below is never written to, flushed or discarded from.
-//! 2. A page that was written to is in memory whole; every other one is as it is below.
-//! 3. What is in memory is bounded: a write that would exceed the bound fails, and changes nothing.
-//! 4. Reads of what was not changed go to the device below as they are, as a batch.
+//! 2. A page that was written to is in memory whole; every other one is as on the device below.
+//! 3. The memory is bounded: a write that would exceed the bound fails, and changes nothing.
+//! 4. A batch that only reads unchanged pages is passed to the device below as it is.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use crate::ticket::Ticket;
 /// Bytes in a page.
 const PAGE: usize = 4096;
 
-/// See the module's text.
+/// A device whose changes stay in memory, over one that is only read.
 pub struct Overlay {
     below: Arc<dyn Device>,
-    /// By number.
+    /// The changed pages, by page number.
     pages: Mutex<HashMap<u64, Box<[u8]>>>,
     pages_max: usize,
 }
@@ -29,26 +29,25 @@ pub struct Overlay {
 /// A part of a request that lies in one page.
 struct Part {
     page: u64,
-    /// Which bytes of the page.
+    /// Its range in the page.
     within: Range<usize>,
-    /// Which bytes of the request.
+    /// Its range in the request.
     of_request: Range<usize>,
 }
 
 impl Overlay {
-    /// A device that shows what `below` shows, and takes changes; these may take about `bytes_max`
-    /// bytes of memory.
+    /// Creates an overlay over `below`; its changes may take about `bytes_max` bytes of memory.
     pub fn new(below: Arc<dyn Device>, bytes_max: usize) -> Self {
         let pages = Mutex::new(Class::DeviceQueue, HashMap::new());
         Self { below, pages, pages_max: bytes_max / PAGE }
     }
 
-    /// Bytes of memory that the changes take.
+    /// Returns the number of bytes of memory that the changes take.
     pub fn bytes(&self) -> usize {
         self.pages.lock().len() * PAGE
     }
 
-    /// Whether the device below can answer all of it: nothing changes, and nothing changed there.
+    /// Returns whether the device below can do the whole batch: it only reads unchanged pages.
     fn is_below(&self, batch: &[Request]) -> bool {
         let pages = self.pages.lock();
         let has = |access: Access| pages_of(access).any(|page| pages.contains_key(&page));
@@ -78,7 +77,7 @@ impl Overlay {
         }
     }
 
-    /// Puts what changed over what was read below.
+    /// Overwrites bytes read from the device below with the changed pages.
     fn patch(&self, access: Access, bytes: &mut [u8]) {
         let pages = self.pages.lock();
         for Part { page, within, of_request } in parts(access) {
@@ -103,7 +102,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// The pages below of which only a part is written.
+    /// Reads the unchanged pages that the access writes only in part.
     fn read_partial(&self, access: Access) -> Result<HashMap<u64, Box<[u8]>>, DeviceError> {
         let partial = parts(access).filter(|part| part.within.len() < PAGE);
         let missing: Vec<u64> = {
@@ -121,14 +120,14 @@ impl Overlay {
     }
 }
 
-/// The pages that an access touches.
+/// Returns the numbers of the pages that an access touches.
 fn pages_of(access: Access) -> impl Iterator<Item = u64> {
     let page = PAGE as u64;
     let end = access.offset.saturating_add(access.len);
     access.offset / page..end.div_ceil(page)
 }
 
-/// An access, which lies on the device, page by page.
+/// Splits an access, which lies on the device, into pages.
 fn parts(access: Access) -> impl Iterator<Item = Part> {
     let end = access.offset + access.len;
     pages_of(access).map(move |page| {
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_may_mix_what_changed_with_what_did_not() {
+    fn batch_may_mix_changed_and_unchanged_pages() {
         let (_, overlay) = over(vec![9; 4 * PAGE], 1 << 20);
         write(&overlay, 4096, &[1; PAGE]).unwrap();
         let read = |offset| Request::Read { offset, buffer: Buffer::zeroed(PAGE) };

@@ -1,9 +1,9 @@
-//! The engine of plain calls: `pread`, `pwritev2`, `fdatasync`, `fallocate`, for where io_uring is
-//! not allowed, and for what gains nothing by it.
+//! The engine of plain calls: `pread`, `pwritev2`, `fdatasync`, `fallocate`. It is used if io_uring
+//! is not allowed, and for batches that gain nothing by it.
 //!
 //! 1. Writes, flushes and discards are done at once in `submit`, so a dropped ticket loses none.
-//! 2. Reads are done in `wait`; `submit` only tells the kernel to fetch the bytes, where they go
-//!    through its page cache.
+//! 2. Reads are done in `wait`; `submit` only advises the kernel to read ahead, if they use its
+//!    page cache.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -20,7 +20,7 @@ pub(crate) fn submit(batch: Vec<Admitted>) -> Vec<Admitted> {
     each(batch, begin)
 }
 
-/// Does what a batch copies into the kernel's page cache, and leaves the rest.
+/// Does the writes of a batch that are copied into the kernel's page cache, and leaves the rest.
 pub(crate) fn copy(batch: Vec<Admitted>) -> Vec<Admitted> {
     each(batch, |admitted, followers| match admitted {
         Admitted::Pending(transfer) if transfer.copied().is_some() => {
@@ -30,7 +30,7 @@ pub(crate) fn copy(batch: Vec<Admitted>) -> Vec<Admitted> {
     })
 }
 
-/// Has something done with each request of a batch, which may complete others, too.
+/// Applies `work` to each request of a batch; it may complete other requests of the batch, too.
 fn each(
     batch: Vec<Admitted>,
     work: impl Fn(Admitted, &mut Vec<(usize, Completion)>) -> Admitted,
@@ -54,8 +54,8 @@ fn begin(admitted: Admitted, followers: &mut Vec<(usize, Completion)>) -> Admitt
     }
 }
 
-/// Starts the kernel's own reading, where the bytes pass its page cache. Only advice: errors do
-/// not matter.
+/// Starts the kernel's read-ahead, if the file uses its page cache. Only advice: errors do not
+/// matter.
 fn announce(transfer: &mut Transfer) {
     if transfer.is_direct() {
         return;
@@ -68,7 +68,7 @@ fn announce(transfer: &mut Transfer) {
     }
 }
 
-/// The completion of a request, doing it first if need be.
+/// Returns the completion of a request; does it first if it is pending.
 pub(crate) fn finish(admitted: Admitted) -> Completion {
     match admitted {
         Admitted::Completed(completion) => completion,
@@ -77,12 +77,12 @@ pub(crate) fn finish(admitted: Admitted) -> Completion {
     }
 }
 
-/// Does a transfer to its end.
+/// Does a transfer, and returns its completion.
 pub(crate) fn run(transfer: Transfer) -> Completion {
     run_for(transfer, &mut Vec::new())
 }
 
-/// As [`run`], and adds the completions of those that the transfer does, too.
+/// Like [`run`]; adds the completions of writes that were merged into the transfer to `followers`.
 fn run_for(mut transfer: Transfer, followers: &mut Vec<(usize, Completion)>) -> Completion {
     loop {
         let outcome = perform_next(&mut transfer);

@@ -4,17 +4,17 @@ use crate::buffer::Buffer;
 use crate::error::{Access, DeviceError, Operation};
 use crate::slice::Slice;
 
-/// One thing to do on a device. Offsets and lengths are in bytes, any values.
+/// A request to a device. Offsets and lengths are in bytes, of any value.
 #[derive(Debug)]
 pub enum Request {
     /// Fills `buffer` from `offset`.
     Read {
         /// First byte.
         offset: u64,
-        /// Where the bytes go; its length is the length of the read.
+        /// The buffer to fill; its length is the length of the read.
         buffer: Buffer,
     },
-    /// Writes all of `buffer`, a part of a shared one, at `offset`.
+    /// Writes all of `buffer`, a slice of a shared buffer, at `offset`.
     Write {
         /// First byte.
         offset: u64,
@@ -25,8 +25,8 @@ pub enum Request {
     },
     /// Makes every write that has completed durable.
     Flush,
-    /// Tells the device that these bytes are not needed. What a later read finds there is
-    /// unspecified. Parts of sectors at both ends may be left alone.
+    /// Discards bytes that are not needed. A later read of them returns unspecified bytes. Partial
+    /// sectors at both ends may be left unchanged.
     Discard {
         /// First byte.
         offset: u64,
@@ -36,7 +36,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What the request touches.
+    /// Returns the kind and the range of the request.
     pub fn access(&self) -> Access {
         let (operation, offset, len) = match self {
             Request::Read { offset, buffer } => (Operation::Read, *offset, buffer.len() as u64),
@@ -62,7 +62,7 @@ impl Request {
         self
     }
 
-    /// The completion of this request without doing it.
+    /// Completes this request with `result`, without doing it.
     pub fn complete(self, result: Result<(), DeviceError>) -> Completion {
         let buffer = match self {
             Request::Read { buffer, .. } => Some(buffer),
@@ -72,17 +72,17 @@ impl Request {
     }
 }
 
-/// How a request ended.
+/// The completion of a request.
 #[derive(Debug)]
 pub struct Completion {
-    /// Done whole, or why not.
+    /// `Ok` if the request was done as a whole, else the error.
     pub result: Result<(), DeviceError>,
-    /// A read's buffer, whether the read succeeded or not; none for the other requests.
+    /// The buffer of a read, whether the read succeeded or not; `None` for other requests.
     pub buffer: Option<Buffer>,
 }
 
 impl Completion {
-    /// The bytes of a successful read. Panics when the completion is of another request.
+    /// Returns the buffer of a successful read. Panics if the request was not a read.
     pub fn into_buffer(self) -> Result<Buffer, DeviceError> {
         self.result.map(|()| self.buffer.expect("the completion of a read holds its buffer"))
     }

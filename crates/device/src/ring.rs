@@ -1,16 +1,16 @@
 //! The engine of io_uring: one ring per submitting thread, shared by all devices.
 //!
-//! 1. A slot owns its transfer, with buffer and file, from before the kernel hears of it until the
-//!    kernel has reported it done. Nothing else reaches the transfer meanwhile.
+//! 1. A slot owns its transfer, with buffer and file, from before it is submitted to the kernel
+//!    until the kernel has reported it done. Nothing else accesses the transfer meanwhile.
 //! 2. A slot has at most one entry with the kernel, and the queue has an entry for every slot: the
 //!    queues never overflow. A submitter that finds no free slot waits for one.
 //! 3. Completions run in the owner of the ring, when it submits, waits or polls; nowhere else.
-//! 4. A ring ends with its thread, after all that is in flight has ended.
-//! 5. A ring the kernel stops serving is a bug of ours and panics; if that happens while the
-//!    thread ends, the process aborts before any memory in use is freed.
+//! 4. A ring is dropped when its thread ends, after all requests in flight have completed.
+//! 5. If the kernel stops serving a ring, that is a bug in this code, and panics; if it happens
+//!    while the thread ends, the process aborts before any memory in use is freed.
 //! 6. A ring costs as much as some dozens of plain calls, so a thread gets one only when it has a
 //!    batch that gains by it: not for one call that the kernel would hand to a worker. Short copies
-//!    into its page cache never come here, whatever comes with them.
+//!    into its page cache are never submitted here, whatever else is in their batch.
 //! 7. A call that the kernel reports as not done, for example because it may start no worker, is
 //!    done by a plain call in the owner of the ring.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
@@ -28,16 +28,17 @@ use crate::batch::{Admitted, Batch, SharedBatch};
 use crate::pread_pwrite;
 use crate::transfer::{Call, PUNCH_HOLE, Transfer};
 
-/// Bytes that are copied into a page cache sooner than the kernel's workers, of whom one at a time
-/// writes to a file, have been woken for them.
+/// The number of bytes up to which a copy into the page cache takes less time than waking a worker
+/// of the kernel for it; only one worker at a time writes to a file.
 const COPY_MAX: u64 = 256 << 10;
 
 thread_local! {
-    /// The ring of this thread, once a batch asked for it; none if it could not be made.
+    /// The ring of this thread, made for the first batch that needs one; `None` if that failed.
     static RING: OnceCell<Option<RefCell<Ring>>> = const { OnceCell::new() };
 }
 
-/// Whether this process may use io_uring, with all we need of it. Asked of the kernel once.
+/// Returns an error if this process may not use io_uring, or if an operation that this engine needs
+/// is missing. The kernel is asked once.
 pub(crate) fn probe() -> Result<(), Errno> {
     static ANSWER: OnceLock<Result<(), Errno>> = OnceLock::new();
     *ANSWER.get_or_init(|| try_ring().map_err(|error| errno_of(&error)))
@@ -45,7 +46,7 @@ pub(crate) fn probe() -> Result<(), Errno> {
 
 fn try_ring() -> io::Result<()> {
     let ring = build(1)?;
-    // A filter of system calls may allow the ring to be made and not to be entered.
+    // A seccomp filter may allow a ring to be set up, but not to be entered.
     ring.submit()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -64,7 +65,7 @@ fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::NOSYS)
 }
 
-/// A ring with the cheapest completion this kernel offers.
+/// Sets up a ring with the cheapest completion mode that this kernel supports.
 fn build(depth: u32) -> io::Result<IoUring> {
     let deferred = IoUring::builder()
         .setup_submit_all()
@@ -77,26 +78,26 @@ fn build(depth: u32) -> io::Result<IoUring> {
         .or_else(|_| IoUring::new(depth))
 }
 
-/// Whether a batch is better done by a ring than by plain calls.
+/// Returns whether a batch is better done by a ring than by plain calls.
 pub(crate) fn is_worth_it(batch: &[Admitted]) -> bool {
     let mut pending = batch.iter().filter_map(Admitted::pending);
     match (pending.next(), pending.next()) {
         (None, _) => false,
-        // The kernel hands all but these to a worker: a write into its page cache, which is a copy,
-        // a discard, and whatever is to be durable, for which its submitter waits next.
+        // The kernel hands all others to a worker: a write into its page cache, which is a copy, a
+        // discard, a flush, and a durable write, for which its submitter waits next.
         (Some(only), None) => only.is_read() || (only.is_direct() && only.written().is_some()),
         (Some(_), Some(_)) => true,
     }
 }
 
-/// Whether a batch copies something into the kernel's page cache that plain calls copy sooner.
+/// Returns whether a batch has copies into the kernel's page cache that plain calls do faster.
 pub(crate) fn has_short_copy(batch: &[Admitted]) -> bool {
     let copied = batch.iter().filter_map(Admitted::pending).filter_map(Transfer::copied);
     (1..=COPY_MAX).contains(&copied.map(|range| range.end - range.start).sum())
 }
 
-/// Starts a batch on the ring of this thread, made now with `depth` slots if there is none.
-/// Returns the batch as it came if the thread has no ring.
+/// Starts a batch on the ring of this thread, which is made with `depth` slots if there is none.
+/// Returns the batch unchanged if the ring cannot be made.
 pub(crate) fn submit(depth: u32, batch: Vec<Admitted>) -> Result<SharedBatch, Vec<Admitted>> {
     let mut given = Some(batch);
     let started = RING.try_with(|cell| {
@@ -109,20 +110,21 @@ pub(crate) fn submit(depth: u32, batch: Vec<Admitted>) -> Result<SharedBatch, Ve
     }
 }
 
-/// Whether one was asked for in this thread.
+/// Returns whether this thread has made a ring, or tried to.
 #[cfg(test)]
 pub(crate) fn has_ring() -> bool {
     RING.with(|cell| cell.get().is_some())
 }
 
-/// Waits until nothing of a batch of this thread is pending.
+/// Waits until no request of a batch of this thread is pending.
 pub(crate) fn wait(batch: &SharedBatch) {
     if batch.borrow().pending() > 0 {
         with_ring(|ring| ring.wait(batch));
     }
 }
 
-/// Whether nothing of a batch of this thread is pending, after a look at what has come in.
+/// Runs the completions that have arrived, and returns whether no request of a batch of this thread
+/// is pending.
 pub(crate) fn is_ready(batch: &SharedBatch) -> bool {
     if batch.borrow().pending() > 0 {
         with_ring(Ring::poll);
@@ -145,16 +147,16 @@ struct Ring {
     free: Vec<usize>,
 }
 
-/// A transfer the kernel works on, and whom to tell.
+/// A transfer in the kernel, and the request of the batch that it completes.
 struct InFlight {
     transfer: Transfer,
-    /// Where the bytes of its call are, where they are in several places.
+    /// The pieces of its call, if it is a write of several.
     vectors: Vec<Vector>,
     batch: SharedBatch,
     index: usize,
 }
 
-/// Some bytes, as the kernel wants to be told of them.
+/// The kernel's `struct iovec`.
 #[repr(C)]
 struct Vector {
     start: *const u8,
@@ -202,7 +204,7 @@ impl Ring {
     fn wait(&mut self, batch: &SharedBatch) {
         self.run_completions();
         loop {
-            // Each call of the batch owes one completion, so this many are sure.
+            // Each call of the batch has one completion, so at least this many will arrive.
             let calls = batch.borrow().calls();
             if calls == 0 {
                 return;
@@ -218,18 +220,18 @@ impl Ring {
         self.run_completions();
     }
 
-    /// Waits for `want` completions of what is in flight (fewer if interrupted), and runs them.
+    /// Waits for `want` completions (fewer if interrupted), and runs them.
     fn reap(&mut self, want: usize) {
         self.enter(want);
         self.run_completions();
     }
 
-    /// Submits what is queued and waits for `want` completions. May do less: callers repeat.
+    /// Submits queued entries and waits for `want` completions. May do less: callers repeat.
     fn enter(&self, want: usize) {
         let Err(error) = self.queues.submit_and_wait(want) else { return };
         match errno_of(&error) {
             Errno::INTR => {}
-            // The kernel is short of memory for requests, or wants completions taken first.
+            // The kernel is short of memory for requests, or completions must be consumed first.
             Errno::AGAIN | Errno::BUSY => thread::yield_now(),
             _ => panic!("io_uring_enter: {error}"),
         }
@@ -266,10 +268,10 @@ impl Ring {
     fn push(&mut self, slot: usize) {
         let in_flight = self.slots[slot].as_mut().expect("a slot is filled before it is queued");
         let entry = entry(in_flight).user_data(slot as u64);
-        // SAFETY: the entry names memory and a file that what is in `slot` owns. That
-        // stays there, untouched, until the kernel reports this entry done (invariant 1), its
-        // bytes do not move even if the slot does (transfer, invariant 1), and neither is freed
-        // with the ring before that (invariants 4 and 5).
+        // SAFETY: the entry names memory and a file that the `InFlight` in `slot` owns. It stays
+        // there, untouched, until the kernel reports this entry done (invariant 1), its bytes do
+        // not move even if the slot does (transfer, invariant 1), and neither is freed with the
+        // ring before that (invariants 4 and 5).
         let pushed = unsafe { self.queues.submission().push(&entry) };
         pushed.expect("the queue has an entry for every slot");
     }

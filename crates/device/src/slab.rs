@@ -1,11 +1,11 @@
 //! Slabs: the memory that buffers are cut from.
 //!
 //! 1. A slab is 2 MiB at a multiple of 2 MiB in memory, and the kernel is asked to back it by one
-//!    huge page: who copies here and there from many of them misses the translation of addresses
-//!    less often. Where the kernel does not do so, all is the same, but slower.
-//! 2. It is mapped anew, for no page of it may be there before that is asked: the kernel would go
-//!    on page by page.
-//! 3. Its bytes are zeros, as they are mapped; nobody clears them again. It is never given back.
+//!    huge page: random copies from many buffers then miss the TLB less often. If the kernel does
+//!    not do so, everything works the same, but slower.
+//! 2. It is a new mapping, since no page of it may be present when the huge page is asked for: the
+//!    kernel would continue with small pages.
+//! 3. Its bytes are zeros, as mapped, and are not cleared again. It is never unmapped.
 
 #![expect(unsafe_code, reason = "memory is had from the kernel, and it is told how to back it")]
 
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes in a page: the unit of a buffer's memory.
 pub(crate) const PAGE: usize = 4096;
 
-/// A page of zeros, or of what somebody put there.
+/// A page of memory; its bytes are always initialised.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 pub(crate) struct Page([u8; PAGE]);
@@ -32,30 +32,31 @@ const SLAB: usize = 2 << 20;
 /// Pages in a slab.
 const PAGES: usize = SLAB / PAGE;
 
-/// The pages of a new slab. Aborts when memory is out, as `Vec` does.
+/// Returns the pages of a new slab. Aborts if out of memory, as `Vec` does.
 pub(crate) fn new() -> &'static mut [Page] {
     let start = map().unwrap_or_else(|_| handle_alloc_error(Layout::new::<[Page; PAGES]>()));
-    // SAFETY: these pages are mapped to be read and written, start at a multiple of their size,
-    // and hold zeros, which are a `Page`. Nothing else knows of them, and they stay for good.
+    // SAFETY: these pages are mapped readable and writable, start at a multiple of their size,
+    // and hold zeros, which are a valid `Page`. Nothing else refers to them, and they are never
+    // unmapped.
     unsafe { slice::from_raw_parts_mut(start.cast(), PAGES) }
 }
 
-/// Maps a slab. It is cut from twice as much, since a mapping starts at any page.
+/// Maps a slab. It is cut from a mapping of twice its size, since a mapping starts at any page.
 fn map() -> Result<*mut c_void> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: it asks for memory anywhere, and takes none that is in use.
+    // SAFETY: the kernel chooses the address (no `MAP_FIXED`), so no memory in use is replaced.
     let mapped = unsafe { mmap_anonymous(ptr::null_mut(), 2 * SLAB, access, flags)? };
     let before = mapped.addr().next_multiple_of(SLAB) - mapped.addr();
     let (start, end) = (mapped.wrapping_byte_add(before), mapped.wrapping_byte_add(before + SLAB));
     for (rest, len) in [(mapped, before), (end, SLAB - before)] {
         if len > 0 {
-            // SAFETY: it is of the mapping just made, and outside of the slab. Where the kernel
-            // refuses, it stays, and is never touched.
+            // SAFETY: the range is in the mapping just made, and outside of the slab. If the
+            // kernel refuses, it stays mapped, and is never accessed.
             unsafe { munmap(rest, len) }.unwrap_or_default();
         }
     }
-    // SAFETY: the slab is of that mapping, too, and this advice does not change what it holds.
-    // A kernel that has no huge pages refuses: then the pages are small.
+    // SAFETY: the slab is in that mapping, too, and this advice does not change its contents.
+    // A kernel without huge pages refuses: then the pages are small.
     unsafe { madvise(start, SLAB, Advice::LinuxHugepage) }.unwrap_or_default();
     Ok(start)
 }

@@ -1,4 +1,4 @@
-//! A part of a shared buffer: what a write takes.
+//! A slice of a shared buffer: the data of a write.
 //!
 //! 1. It lies inside its buffer; the bytes cannot change while it lives.
 
@@ -9,7 +9,7 @@ use userbtrfs_sync::Arc;
 
 use crate::buffer::Buffer;
 
-/// A range of the bytes of a buffer, which it shares.
+/// A range of the bytes of a shared buffer.
 #[derive(Clone)]
 pub struct Slice {
     buffer: Arc<Buffer>,
@@ -17,13 +17,13 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// These bytes of `buffer`. Panics where they do not lie in it.
+    /// Creates the slice of these bytes of `buffer`. Panics if the range is not inside it.
     pub fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= buffer.len(), "a part of the buffer");
         Self { buffer, range }
     }
 
-    /// At most its first `len` bytes.
+    /// Shortens the slice to at most its first `len` bytes.
     #[must_use]
     pub fn first(mut self, len: u64) -> Self {
         let len = usize::try_from(len).map_or(self.range.len(), |len| len.min(self.range.len()));
@@ -31,12 +31,12 @@ impl Slice {
         self
     }
 
-    /// The buffer, and which of its bytes.
+    /// Returns the buffer, and the range of its bytes.
     pub fn into_parts(self) -> (Arc<Buffer>, Range<usize>) {
         (self.buffer, self.range)
     }
 
-    /// Where in memory it starts, in bytes from a multiple of 4096.
+    /// Returns the offset of its start in memory from a multiple of 4096, in bytes.
     pub(crate) fn misalignment(&self) -> u64 {
         const PAGE: usize = 4096;
         (self.range.start % PAGE) as u64

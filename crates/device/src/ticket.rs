@@ -1,9 +1,9 @@
-//! What a submitter holds between `submit` and `wait`.
+//! The handle of a submitted batch, held between `submit` and `wait`.
 //!
 //! 1. A ticket belongs to the thread that submitted: it is not `Send`.
-//! 2. Dropping it drops the results, and waits for the requests: what is in flight keeps its file
-//!    open, and an image that nobody has a device of any more has no request either. Who closed one
-//!    could otherwise open it again and wait for itself.
+//! 2. Dropping it drops the results, and waits for the requests. A request in flight keeps its file
+//!    open and locked; since a drop waits, an image without a device or ticket has no requests. A
+//!    thread that closed an image could otherwise open it again and wait for its own request.
 
 use crate::batch::{Admitted, SharedBatch};
 use crate::pread_pwrite;
@@ -23,7 +23,7 @@ enum State {
 }
 
 impl Ticket {
-    /// The ticket of a batch that is complete already: for devices that work synchronously.
+    /// Creates the ticket of a batch that is already complete, for synchronous devices.
     pub fn completed(completions: Vec<Completion>) -> Ticket {
         Ticket { state: State::Completed(completions) }
     }
@@ -48,7 +48,7 @@ impl Ticket {
         }
     }
 
-    /// Whether waiting would not block for I/O in flight. Costs a system call at most.
+    /// Returns whether waiting would not block for I/O in flight. Costs at most one system call.
     pub fn is_ready(&self) -> bool {
         match &self.state {
             State::Completed(_) | State::Deferred(_) => true,

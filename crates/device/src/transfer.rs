@@ -1,12 +1,13 @@
-//! One request on its way through a file: the next system call, and what its outcome means.
+//! The state of one request on a file: its next system call, and how the outcome is handled.
 //!
 //! 1. A transfer owns the bytes of its request; they do not move while it lives.
-//! 2. `next` and `advance` alternate. `advance` says when the transfer has ended; then `finish`.
-//! 3. On a direct file every call is aligned: a read that is not goes through a buffer of aligned
-//!    size (a bounce), a write that is not never becomes a transfer.
-//! 4. A write may do those that follow it on the device, too: what becomes of it becomes of them.
+//! 2. `next` and `advance` alternate. `advance` returns when the transfer has ended; then `finish`.
+//! 3. On a direct file every call is aligned: an unaligned read uses a buffer of aligned size (a
+//!    bounce buffer), an unaligned write never becomes a transfer.
+//! 4. Writes that follow a write on the device may be merged into it (its followers): its result
+//!    is theirs.
 //! 5. An interrupted call is repeated; a short one is continued; one that moves nothing, or stops
-//!    at an unaligned place of a direct file, has met the end of the file.
+//!    at an unaligned offset of a direct file, has met the end of the file.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -26,7 +27,7 @@ use crate::slice::Slice;
 pub(crate) const PUNCH_HOLE: FallocateFlags =
     FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// Most bytes asked of the kernel in one call; below its own limit, and aligned.
+/// The maximum number of bytes of one call; below the limit of the kernel, and aligned.
 const MAX_CALL: usize = 1 << 30;
 
 /// One system call.
@@ -45,13 +46,13 @@ pub(crate) struct Transfer {
     work: Work,
     /// Bytes moved.
     done: usize,
-    /// What it does for others, in their order on the device.
+    /// The writes merged into it, in their order on the device.
     followers: Vec<MergedWrite>,
 }
 
-/// A write that another does, too.
+/// A write that was merged into another.
 struct MergedWrite {
-    /// Its place in their batch.
+    /// Its index in the batch.
     index: usize,
     access: Access,
     bytes: Slice,
@@ -66,8 +67,8 @@ enum Work {
 }
 
 impl Transfer {
-    /// The transfer that does `request`, which lies on the device; a write also fits the alignment
-    /// of the file.
+    /// Creates the transfer of `request`, which lies on the device; a write also fits the
+    /// alignment of the file.
     pub(crate) fn new(file: &Arc<OpenFile>, request: Request) -> Transfer {
         let access = request.access();
         let work = match request {
@@ -89,7 +90,7 @@ impl Transfer {
         self.file.is_direct()
     }
 
-    /// The next system call, and the file to make it on.
+    /// Returns the next system call, and the file to make it on.
     pub(crate) fn next(&mut self) -> (&File, Call<'_>) {
         let done = self.done;
         let call = match &mut self.work {
@@ -107,8 +108,8 @@ impl Transfer {
         (&self.file.file, call)
     }
 
-    /// Takes the outcome of the last call: the bytes it moved, or its error. Returns how the
-    /// transfer ended, or nothing when it goes on.
+    /// Takes the outcome of the last call: the bytes it moved, or its error. Returns the result of
+    /// the transfer, or `None` if it is not done yet.
     pub(crate) fn advance(
         &mut self,
         outcome: Result<usize, Errno>,
@@ -126,7 +127,7 @@ impl Transfer {
         at_end.then(|| Err(self.short()))
     }
 
-    /// The completion, with what the transfer gives back.
+    /// Returns the completion, with the buffer of a read.
     pub(crate) fn finish(self, result: Result<(), DeviceError>) -> Completion {
         let buffer = match self.work {
             Work::Read { buffer, .. } => Some(buffer),
@@ -139,7 +140,7 @@ impl Transfer {
         Completion { result, buffer }
     }
 
-    /// Bytes that make the transfer whole.
+    /// Returns the number of bytes to move in all.
     fn goal(&self) -> usize {
         match &self.work {
             Work::Read { buffer, .. } => buffer.len(),
@@ -151,7 +152,7 @@ impl Transfer {
         }
     }
 
-    /// The bytes of the device that a write is of, unless it is to be durable on its own.
+    /// Returns the range of the device that a write covers, unless it has `fua` set.
     pub(crate) fn written(&self) -> Option<Range<u64>> {
         match &self.work {
             Work::Write { offset, fua: false, .. } => Some(*offset..*offset + self.goal() as u64),
@@ -159,12 +160,13 @@ impl Transfer {
         }
     }
 
-    /// The bytes of the device that a write copies into the kernel's page cache.
+    /// Returns the range of the device that a write copies into the kernel's page cache.
     pub(crate) fn copied(&self) -> Option<Range<u64>> {
         self.written().filter(|_| !self.is_direct())
     }
 
-    /// Takes over a write that begins on the device where this one ends, at `index` of the batch.
+    /// Merges a write into this one that begins on the device where this one ends; `index` is its
+    /// index in the batch.
     pub(crate) fn take_over(&mut self, index: usize, other: Transfer) {
         let Work::Write { buffer: bytes, .. } = other.work else {
             unreachable!("a write takes over writes")
@@ -172,7 +174,8 @@ impl Transfer {
         self.followers.push(MergedWrite { index, access: other.access, bytes });
     }
 
-    /// The completions of the writes that this one did, too, by their places in the batch.
+    /// Returns the completions of the writes that were merged into this one, with their indices in
+    /// the batch.
     pub(crate) fn follow(&mut self, result: &Result<(), DeviceError>) -> Vec<(usize, Completion)> {
         let followers = std::mem::take(&mut self.followers);
         let follow = |MergedWrite { index, access, .. }| {
@@ -182,7 +185,7 @@ impl Transfer {
         followers.into_iter().map(follow).collect()
     }
 
-    /// The error of a write that this one did, too.
+    /// Returns the error of a write that was merged into this one.
     fn failure_of(&self, access: Access, error: &DeviceError) -> DeviceError {
         let device = self.file.name.clone();
         match error {
@@ -213,7 +216,7 @@ impl Transfer {
     }
 }
 
-/// What is left of slices after `done` bytes of them, as much as one call takes.
+/// Returns the rest of slices after their first `done` bytes, at most as much as one call moves.
 fn pieces<'a>(slices: impl Iterator<Item = &'a Slice>, done: usize) -> Vec<IoSlice<'a>> {
     let (mut skip, mut room) = (done, MAX_CALL);
     let piece = |slice: &'a Slice| {
@@ -225,7 +228,7 @@ fn pieces<'a>(slices: impl Iterator<Item = &'a Slice>, done: usize) -> Vec<IoSli
     slices.map(piece).filter(|piece| !piece.is_empty()).map(IoSlice::new).collect()
 }
 
-/// The bytes, where in memory the file takes them from.
+/// Returns the bytes at the alignment in memory that the file needs; copies them if necessary.
 fn in_place(file: &OpenFile, bytes: Slice) -> Slice {
     match file.is_aligned(bytes.misalignment()) {
         true => bytes,
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_does_those_that_follow_it_and_goes_on_amid_them() {
+    fn short_write_continues_within_the_writes_merged_into_it() {
         let file = open();
         let write = |offset, byte| {
             let buffer = Buffer::from(&[byte; 10][..]).into();

@@ -1,4 +1,4 @@
-//! Files and loop devices, by every engine in every mode.
+//! Tests of files and loop devices, with every engine in every mode.
 
 use std::fs;
 use std::io::Write;
@@ -57,7 +57,7 @@ fn image() -> (NamedTempFile, Vec<u8>) {
 pub(crate) struct TestLoop(pub(crate) PathBuf);
 
 impl TestLoop {
-    /// None, with a note, where this user or system cannot make one.
+    /// Attaches a loop device; returns `None`, with a note, if this user or system cannot.
     pub(crate) fn over(file: &NamedTempFile) -> Option<TestLoop> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
         match made {
@@ -81,7 +81,7 @@ fn skip<T>(reason: &str) -> Option<T> {
     None
 }
 
-/// Every engine in every mode, as far as this process may use them.
+/// Returns every engine in every mode, as far as this process may use them.
 fn modes() -> Vec<FileOptions> {
     let engines = match ring::probe() {
         Ok(()) => vec![IoUring::On, IoUring::Off],
@@ -101,7 +101,7 @@ fn modes() -> Vec<FileOptions> {
     engines.iter().flat_map(with).collect()
 }
 
-/// Opens in this mode, if the file system takes direct I/O.
+/// Opens in this mode; returns `None` if the file system does not support direct I/O.
 fn open(path: &Path, options: FileOptions) -> Option<FileDevice> {
     match FileDevice::open(path, options) {
         Ok(device) => Some(device),
@@ -113,8 +113,8 @@ fn open(path: &Path, options: FileOptions) -> Option<FileDevice> {
     }
 }
 
-/// Runs a test on a file, and on a loop device, in every mode; each on a thread of its own, which
-/// has a ring of its own.
+/// Runs a test on a file, and on a loop device, in every mode; each on its own thread, and so on
+/// its own ring.
 fn everywhere(test: impl Fn(&FileDevice, Vec<u8>) + Sync) {
     for options in modes() {
         let (file, bytes) = image();
@@ -138,7 +138,7 @@ fn on(
     });
 }
 
-/// A write of a part of a buffer, which starts anywhere in memory.
+/// Returns a write of a slice of a buffer, at varying alignments in memory.
 fn write(offset: usize, bytes: &[u8], fua: bool) -> Request {
     let skip = [0, 1, 512, 4096][offset % 4];
     let mut buffer = Buffer::zeroed(skip + bytes.len() + 7);
@@ -188,7 +188,7 @@ fn random_batches_agree_with_a_model() {
 }
 
 #[test]
-fn what_one_mode_writes_every_other_reads() {
+fn writes_of_one_mode_are_read_by_every_other() {
     let (file, mut model) = image();
     let mut numbers = Numbers(7);
     for options in modes().into_iter().cycle().take(16) {
@@ -203,10 +203,10 @@ fn what_one_mode_writes_every_other_reads() {
     }
 }
 
-/// Large and small requests one upon the other, in whole pages, by threads with a part each: what
-/// goes past the page cache and what goes through it are the same file.
+/// Overlapping large and small requests of whole pages, by threads with a part each: direct and
+/// buffered requests are coherent.
 #[test]
-fn the_two_ways_into_an_image_agree() {
+fn direct_and_buffered_requests_to_an_image_are_coherent() {
     const PARTS: usize = 4;
     const PAGES: usize = LEN / PARTS / 4096;
     let (file, model) = image();
@@ -295,7 +295,7 @@ fn a_dropped_ticket_loses_no_write() {
                     drop(device.submit(vec![read(&(n * 4096..LEN))]));
                 }
             });
-            // A scope does not wait for what a thread does while it ends; a join does.
+            // A scope does not wait for the thread-local destructors of a thread; a join does.
             writer.join().unwrap();
         });
         model[..100 * 4096].fill(0xAB);
@@ -304,7 +304,7 @@ fn a_dropped_ticket_loses_no_write() {
 }
 
 #[test]
-fn who_dropped_a_ticket_closes_and_opens_again() {
+fn device_reopens_after_a_dropped_ticket() {
     for options in modes() {
         let (file, _) = image();
         for _ in 0..20 {
@@ -320,12 +320,12 @@ fn who_dropped_a_ticket_closes_and_opens_again() {
 }
 
 #[test]
-fn a_call_may_end_before_all_that_it_does_are_reached() {
+fn merged_write_may_complete_before_its_batch_is_started() {
     for options in modes() {
         let (file, mut model) = image();
         let options = FileOptions { queue_depth: 1, ..options };
-        // Two neighbours are one call, begun where the first is: it has ended when the next needs
-        // the only slot, and the second is further on in the batch.
+        // Two adjacent writes are one call, started at the first: it has completed when the next
+        // call needs the only slot, before the second is reached in the batch.
         let pages: Vec<_> = [0, 1].into_iter().flat_map(|n| [n, n + 3, n + 6]).collect();
         for page in &pages {
             model[page * 4096..][..4096].fill(0xCD);
@@ -341,7 +341,7 @@ fn a_call_may_end_before_all_that_it_does_are_reached() {
 }
 
 #[test]
-fn who_gains_nothing_by_a_ring_has_none() {
+fn thread_makes_no_ring_for_batches_that_gain_nothing_by_it() {
     for options in modes().into_iter().filter(|mode| mode.io_uring != IoUring::Off) {
         let (file, _) = image();
         let Some(device) = open(file.path(), options) else { continue };
@@ -411,7 +411,7 @@ fn two_devices_share_the_ring_of_a_thread() {
 #[test]
 fn threads_write_side_by_side() {
     everywhere(|device, _| {
-        // Odd shares, so that neighbours write parts of the same sectors.
+        // Odd shares, so that adjacent ones write parts of the same sectors.
         let share = LEN / 8 - 1;
         thread::scope(|scope| {
             for n in 0..8_u8 {
@@ -484,7 +484,7 @@ fn a_request_beyond_the_end_fails_alone() {
 }
 
 #[test]
-fn a_file_cut_under_us_is_an_error_and_no_hang() {
+fn read_of_a_truncated_file_fails_and_does_not_hang() {
     for options in modes() {
         let (file, _) = image();
         let Some(device) = open(file.path(), options) else { continue };
@@ -516,7 +516,7 @@ fn a_device_opened_for_reading_refuses_changes() {
 }
 
 #[test]
-fn what_is_no_device_is_refused_by_its_kind() {
+fn path_to_another_kind_of_file_is_refused_by_its_kind() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -553,7 +553,7 @@ fn the_mode_follows_the_options() {
 
 #[test]
 fn errors_of_the_system_reach_the_caller() {
-    // A descriptor opened for reading under a device that believes it may write.
+    // A file opened for reading, in a device that counts as writable.
     for options in modes() {
         let (file, _) = image();
         let Ok(mut open) =

@@ -1,4 +1,4 @@
-//! Two writers of one file: of this process, and of two.
+//! Two writers of one file, in one process and in two.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -24,8 +24,8 @@ use crate::request::Request;
 /// Names the image to a process of this test binary that is to hold its lock.
 const HOLD: &str = "USERBTRFS_TEST_HOLD_IMAGE";
 
-/// How long an opener is watched waiting: if too short a test misses its bug, and never fails
-/// without one.
+/// How long an opener must wait to count as waiting. If too short, a test may miss a bug, but
+/// never fails without one.
 const A_WHILE: Duration = Duration::from_millis(50);
 
 fn image() -> NamedTempFile {
@@ -44,7 +44,7 @@ fn assert_locked(path: &Path) {
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
 
-/// Not a test: what another process does, told by its input. Alone it does nothing.
+/// Not a test: runs in another process, controlled by its input. Does nothing without `HOLD`.
 #[test]
 fn holder() {
     let Some(path) = env::var_os(HOLD) else { return };
@@ -98,7 +98,7 @@ impl Drop for Holder {
     }
 }
 
-/// Whether someone has the door.
+/// Returns whether `DOOR` is locked.
 fn has_door(path: &Path) -> bool {
     let file = File::open(path).unwrap();
     let mut found = bytes(libc::F_WRLCK, DOOR, 1);
@@ -106,7 +106,7 @@ fn has_door(path: &Path) -> bool {
     libc::c_int::from(found.l_type) != libc::F_UNLCK
 }
 
-/// A reader that waits: nothing comes until `end` has ended the holder.
+/// Asserts that a reader waits until `end` has ended the holder.
 fn assert_reader_waits(path: &Path, end: impl FnOnce()) {
     let (tell, told) = channel();
     thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn assert_reader_waits(path: &Path, end: impl FnOnce()) {
     });
 }
 
-/// An opener that waits: nothing comes until `end` has ended the holder.
+/// Asserts that an opener waits until `end` has ended the holder.
 fn assert_waits(path: &Path, end: impl FnOnce()) {
     let (tell, told) = channel();
     thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn assert_waits(path: &Path, end: impl FnOnce()) {
             thread::yield_now();
         }
         assert_eq!(told.recv_timeout(A_WHILE).err(), Some(RecvTimeoutError::Timeout));
-        // The one who waits has the door.
+        // The waiting opener holds `DOOR`.
         assert_locked(path);
         end();
         told.recv().unwrap().unwrap();
@@ -151,7 +151,7 @@ fn open_in_peace(path: &Path) -> Result<FileDevice, DeviceError> {
 }
 
 #[test]
-fn who_reads_in_peace_and_who_writes_refuse_each_other() {
+fn writer_and_reader_in_peace_exclude_each_other() {
     let file = image();
     let writer = open(file.path()).unwrap();
     let refused = open_in_peace(file.path()).err();
@@ -171,7 +171,7 @@ fn who_reads_in_peace_and_who_writes_refuse_each_other() {
     assert_waits(file.path(), || drop(second));
 }
 
-/// A loop device and its file are one image, whatever they are opened by.
+/// A loop device and its file are one image, whichever of them is opened.
 #[test]
 fn a_loop_device_and_its_file_are_locked_together() {
     let file = image();
@@ -211,7 +211,7 @@ fn an_opener_waits_for_one_that_is_closing() {
     assert_waits(file.path(), || drop(first));
 }
 
-/// What a reader finds then is what the other one leaves.
+/// The reader then reads what the holder left.
 #[test]
 fn a_reader_waits_for_one_that_is_closing() {
     let file = image();
@@ -222,14 +222,14 @@ fn a_reader_waits_for_one_that_is_closing() {
     let mut holder = Holder::of(file.path());
     holder.closing();
     assert_reader_waits(file.path(), || drop(holder));
-    // It took nothing that would be in the way of a writer.
+    // A reader takes no lock that would conflict with a writer.
     let reader = FileDevice::open(file.path(), FileOptions::default()).unwrap();
     drop(open(file.path()).unwrap());
     drop(reader);
 }
 
 #[test]
-fn a_holder_says_which_mount_it_serves_until_it_is_closing() {
+fn mount_of_holder_is_known_until_it_is_closing() {
     let file = image();
     let first = open(file.path()).unwrap();
     assert_eq!(mount_of_holder(file.path()), None);
@@ -250,7 +250,7 @@ fn a_holder_says_which_mount_it_serves_until_it_is_closing() {
 #[test]
 fn a_request_not_done_keeps_the_lock_of_a_dropped_device() {
     let file = image();
-    // Plain calls do reads no earlier than they are waited for.
+    // Plain calls do reads only in `wait`.
     let io_uring = IoUring::Off;
     let options = FileOptions { writable: true, io_uring, ..FileOptions::default() };
     let first = FileDevice::open(file.path(), options).unwrap();
@@ -262,7 +262,7 @@ fn a_request_not_done_keeps_the_lock_of_a_dropped_device() {
 }
 
 #[test]
-fn other_processes_are_refused_wait_and_are_survived() {
+fn locks_of_other_processes_are_respected_and_end_with_them() {
     let file = image();
     let mut holder = Holder::of(file.path());
     assert_locked(file.path());
@@ -277,7 +277,7 @@ fn other_processes_are_refused_wait_and_are_survived() {
 }
 
 #[test]
-fn of_many_writers_one_is_in_at_a_time() {
+fn many_writers_have_the_image_one_at_a_time() {
     let file = image();
     let inside = AtomicUsize::new(0);
     let attempt = || {
