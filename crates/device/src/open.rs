@@ -99,8 +99,8 @@ pub struct FileOptions {
     pub direct: Direct,
     /// Whether I/O is submitted by io_uring.
     pub io_uring: IoUring,
-    /// Claim a block device that is open for writing (`O_EXCL`). Not possible if the opener has it
-    /// mounted, since the mount claims it as well.
+    /// Claim a block device that is open for writing (`O_EXCL`). Must be off if the opener has the
+    /// kernel mount the device, since that mount claims it as well.
     pub claim: bool,
     /// The maximum number of requests a thread has in flight, clamped to 1..=4096. A thread has
     /// one ring for all devices: the device it submits to first sets its depth.

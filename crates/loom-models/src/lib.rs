@@ -1,9 +1,11 @@
-//! Protocols of the rooms above `sync`, each built alone so that loom and shuttle can explore it.
+//! Protocols of the crates that use `sync`, each built alone so that loom and shuttle can explore
+//! it.
 //!
-//! 1. A protocol's models lie beside it, in its own room; here it is only built, from that file.
-//! 2. A protocol named here calls `sync` and nothing else of ours: the rooms around it are made
-//!    for threads that run, and need not build for a model.
-//! 3. In an ordinary build there is nothing here.
+//! 1. The models of a protocol are next to it, in its own crate; here it is only built, from that
+//!    file.
+//! 2. A protocol named here uses no crate of this workspace but `sync`: the others need not build
+//!    for a model.
+//! 3. In an ordinary build this crate is empty.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom"    cargo test -p userbtrfs-loom-models --release --lib loom_models

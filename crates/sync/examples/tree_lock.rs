@@ -1,5 +1,5 @@
-//! What the tree lock costs beside `parking_lot::RwLock`: nanoseconds for a free lock, then
-//! millions of acquisitions a second by 2 to 16 threads, with all, a tenth, and no writers.
+//! A benchmark of the tree lock against `parking_lot::RwLock`: nanoseconds for a free lock, then
+//! millions of acquisitions a second by 1 to 16 threads, with all, a tenth, and no writers.
 //!
 //! `cargo run --release -p userbtrfs-sync --example tree_lock`
 
@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one call, alone.
+/// Returns the nanoseconds of one call, without contention.
 fn solo(call: impl Fn()) -> f64 {
     let start = Instant::now();
     for _ in 0..SOLO_ROUNDS {
@@ -79,7 +79,8 @@ fn solo(call: impl Fn()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(SOLO_ROUNDS)
 }
 
-/// Millions of acquisitions a second by all threads, and the least thread's share of the most's.
+/// Returns millions of acquisitions a second by all threads, and the ratio of the slowest thread
+/// to the fastest.
 fn crowd(lock: &impl Subject, threads: usize, writes_of_ten: u64) -> (f64, f64) {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
     let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();

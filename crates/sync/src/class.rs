@@ -1,12 +1,12 @@
 //! The lock order: the one list of it.
 //!
 //! 1. A thread that holds a lock takes only locks of classes declared after that lock's class.
-//! 2. Two locks of one class are held together only as [`Class::together`] says.
+//! 2. Two locks of one class are held together only as [`Class::together`] allows.
 //! 3. Nothing is taken after [`Class::DeviceQueue`].
 
 use std::fmt;
 
-/// What a lock guards, outermost first: declaration order is the lock order.
+/// The classes of locks, outermost first: declaration order is the lock order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Moves of directories between parents: at most one at a time in a filesystem.
@@ -15,61 +15,62 @@ pub enum Class {
     ParentDirectory,
     /// The operation lock of an inode that is named, unlinked, or written.
     ChildInode,
-    /// The turns of those for whom space is made, one at a time.
+    /// The queue of reservations that wait for space: space is reclaimed for one at a time.
     Shortage,
-    /// The writing back of one file's dirty data: one at a time, held over its I/O.
+    /// The writeback of the dirty data of one file: one at a time, held over its I/O.
     Writeback,
     /// A range of the bytes of one file.
     FileRange,
     /// Membership in a running transaction.
     TransactionHandle,
-    /// The merging of pending entries, or of checksums, into trees: one at a time.
+    /// Running delayed items, or adding pending checksums to their tree: one at a time.
     PendingMerge,
     /// The logs of the running transaction.
     LogRoot,
-    /// The making of new chunks.
+    /// The allocation of new chunks.
     ChunkAllocation,
     /// A node or leaf of any tree: a `TreeLock`.
     TreeBlock,
-    /// Which trees the running transaction changed.
+    /// The set of trees that the running transaction changed.
     ChangedRoots,
-    /// What an inode holds in memory: pending entries, extent map. Nothing is awaited under it.
+    /// The state of an inode in memory: delayed items, extent map. Nothing is awaited under it.
     InodeState,
-    /// The blocks of one file in memory, and which of its ranges are locked. Bytes are copied
-    /// under it, nothing is awaited.
+    /// The cached blocks of one file, and its locked ranges. Bytes are copied under it, nothing is
+    /// awaited.
     FileContents,
-    /// Reference changes not yet in the extent tree; checksums not yet in theirs.
+    /// Reference changes not yet in the extent tree; checksums not yet in the checksum tree.
     DelayedRefs,
     /// The free space of one block group.
     BlockGroup,
     /// Counters of space used and reserved.
     SpaceCounters,
-    /// How far transactions have come, and how many are in them: short, taken to join and leave.
+    /// The states of transactions, and the number of their members: held briefly, to join and
+    /// leave.
     TransactionState,
     /// One shard of a cache's index.
     CacheShard,
-    /// Logical addresses to places on devices.
+    /// The map of logical addresses to device addresses.
     ChunkMap,
-    /// The threads of a FUSE mount, who is to be told of interrupts, and which nodes the kernel
-    /// knows: short, nothing is taken under it.
+    /// The threads of a FUSE mount, the receivers of interrupts, and the nodes that the kernel
+    /// knows: held briefly, nothing is taken under it.
     FuseSession,
     /// Requests in flight to one device. Nothing is taken after it.
     DeviceQueue,
 }
 
-/// When two locks of one class may be held by one thread.
+/// The rule by which one thread may hold two locks of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
     /// Never.
     No,
-    /// As a sorted set: (subvolume, number) rises from each lock to the next.
+    /// As a sorted set: (subvolume, number) increases from each lock to the next.
     Ascending,
-    /// By a token of `Nesting`.
+    /// With a token of `Nesting`.
     ByToken,
 }
 
 impl Class {
-    /// The rule for two locks of this class.
+    /// Returns the rule for two locks of this class.
     pub(crate) fn together(self) -> Together {
         match self {
             Self::ParentDirectory | Self::ChildInode | Self::FileRange => Together::Ascending,
@@ -78,7 +79,7 @@ impl Class {
         }
     }
 
-    /// The class in words, as messages name it.
+    /// Returns the name of the class in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::RenameMutex => "rename mutex",

@@ -1,5 +1,5 @@
-//! A condition variable. It goes with a [`Mutex`](crate::Mutex); its waits complain with the
-//! name of that.
+//! A condition variable, used with a [`Mutex`](crate::Mutex); the panic of a wait that exceeds the
+//! limit names the mutex.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use crate::mutex::MutexGuard;
 use crate::order::WaitLimit;
 use crate::primitives;
 
-/// Lets threads sleep until the value under a mutex has changed.
+/// A condition variable: threads sleep until the value under a mutex has changed.
 ///
-/// A wake-up says nothing about the value: look again, or use [`Condvar::wait_while`].
+/// A wake-up does not mean that it has: check again, or use [`Condvar::wait_while`].
 #[derive(Debug)]
 pub struct Condvar {
     inner: primitives::Condvar,
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Self {
         Self { inner: primitives::Condvar::new() }
     }
 
-    /// Sleeps, without the lock, until notified. Someone must come: see the wait limit.
+    /// Sleeps, without the lock, until notified, which must happen within the wait limit.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let (inner, identity) = guard.parts();
         let patience = WaitLimit::new(identity);
         while !self.inner.wait_within(inner, patience.left()) {}
     }
 
-    /// Sleeps, without the lock, until `condition` is false. Someone must come.
+    /// Sleeps, without the lock, until `condition` is false. Each sleep has the wait limit.
     pub fn wait_while<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -39,12 +39,13 @@ impl Condvar {
         }
     }
 
-    /// As `wait`, where it is no fault that nobody comes: a worker that waits for work.
+    /// Like `wait`, without the wait limit: for a worker that waits for work.
     pub fn wait_idle<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.inner.wait_within(guard.parts().0, None);
     }
 
-    /// Sleeps until notified or `limit` has passed; false when it has. A model never says so.
+    /// Sleeps until notified or until `limit` has passed; returns false if it has. Never times out
+    /// in a model.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> bool {
         self.inner.wait_within(guard.parts().0, Some(limit))
     }

@@ -1,32 +1,32 @@
-//! Things that are kept to be used again, by the whole process.
+//! A list of values that are kept for reuse by the whole process.
 //!
-//! 1. What is done under the lock is a push or a pop, and nothing else: it needs no class, and
-//!    may be used under any lock. Models do not explore it.
+//! 1. Only pushes and pops are done under its lock: it needs no class, and may be used under any
+//!    lock. Models do not explore it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// See the module's text.
+/// A list of values that are kept for reuse by the whole process.
 #[derive(Debug)]
 pub struct FreeList<T>(Mutex<Vec<T>>);
 
 impl<T> FreeList<T> {
-    /// None yet.
+    /// Creates an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// One of them, if there is one: the one that was given last.
+    /// Removes and returns the value that was added last, if there is one.
     pub fn take(&self) -> Option<T> {
         self.list().pop()
     }
 
-    /// Keeps one.
+    /// Adds a value.
     pub fn give(&self, spare: T) {
         self.list().push(spare);
     }
 
-    /// Keeps several.
+    /// Adds several values.
     pub fn give_all(&self, spares: impl IntoIterator<Item = T>) {
         self.list().extend(spares);
     }

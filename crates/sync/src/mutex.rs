@@ -1,4 +1,4 @@
-//! A mutex that knows its class.
+//! A mutex with a [`Class`](crate::Class).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -13,22 +13,22 @@ pub struct Mutex<T> {
     inner: primitives::Mutex<T>,
 }
 
-/// The lock is held while this lives.
+/// A guard that holds the lock until it is dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct MutexGuard<'a, T> {
-    // Released before the thread's list forgets it: fields drop in this order.
+    // Released before it is removed from the thread's list: fields drop in this order.
     inner: primitives::MutexGuard<'a, T>,
     identity: Identity,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
-    /// A mutex of this class.
+    /// Creates a mutex of this class.
     pub fn new(class: Class, value: T) -> Self {
         Self::with_identity(Identity::of(class), value)
     }
 
-    /// A mutex of this name: for classes that are taken as sorted sets.
+    /// Creates a mutex of this name, for classes that are taken as sorted sets.
     pub fn with_identity(identity: Identity, value: T) -> Self {
         Self { identity, inner: primitives::Mutex::new(value) }
     }
@@ -42,7 +42,7 @@ impl<T> Mutex<T> {
         MutexGuard { inner, identity: self.identity, _held: held }
     }
 
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if it is available without waiting.
     #[track_caller]
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -50,12 +50,12 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, identity: self.identity, _held: Held::tried(self.identity) })
     }
 
-    /// The value, by the only reference there is to the mutex.
+    /// Returns the value, without locking: the borrow is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
-    /// The value, without the mutex.
+    /// Consumes the mutex and returns its value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
@@ -78,7 +78,7 @@ impl<T> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T> MutexGuard<'a, T> {
-    /// What a condition variable needs: the guard below, and the name to complain with.
+    /// Returns the parts for a condition variable: the inner guard, and the name for messages.
     pub(crate) fn parts(&mut self) -> (&mut primitives::MutexGuard<'a, T>, Identity) {
         (&mut self.inner, self.identity)
     }

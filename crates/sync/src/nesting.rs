@@ -1,14 +1,14 @@
 //! Coupling of tree blocks: the closed list of reasons to take one while another is held.
 //!
 //! `low` is the lowest level among the blocks the thread holds; the parent of a level is a held
-//! block one level above it. What says where a tree's root is, its anchor, is above all levels.
+//! block one level above it. The anchor of a tree, which locates its root, is above all levels.
 //!
-//! | token    | level taken | what must be held                        | why no cycle waits      |
+//! | token    | level taken | blocks that must be held                 | why no deadlock         |
 //! |----------|-------------|------------------------------------------|-------------------------|
-//! | Root     | any         | no tree block                            | it holds nothing        |
-//! | Child    | below `low` | any block                                | levels fall             |
-//! | Right    | `low`       | the parent                               | left comes before right |
-//! | Left     | `low`       | the parent, for writing                  | none enters by parent   |
+//! | Root     | any         | no tree block                            | holds no block          |
+//! | Child    | below `low` | any block                                | levels descend          |
+//! | Right    | `low`       | the parent                               | left precedes right     |
+//! | Left     | `low`       | the parent, for writing                  | no entry by the parent  |
 //! | Cow      | as original | the original, for writing                | new block, nobody waits |
 //! | LeftCow  | as original | the left sibling and parent, for writing | new block, nobody waits |
 //! | RightCow | as original | the right sibling and parent, for writing| new block, nobody waits |
@@ -16,13 +16,13 @@
 //! | NewRoot  | above root  | the old root, for writing, one below     | new block, nobody waits |
 //!
 //! 1. New blocks (Cow, LeftCow, RightCow, Split, NewRoot) are taken for writing.
-//! 2. Whoever holds two siblings has held their parent while taking the second; so a thread that
-//!    goes left, against the order, holds the parent alone, and finds at the siblings only
-//!    threads that wait for nothing but lower levels.
+//! 2. A thread that holds two siblings held their parent while it took the second. A thread that
+//!    takes the left sibling, against the order, holds the parent exclusively; so any other thread
+//!    that holds a sibling waits only for lower levels.
 
 use std::fmt;
 
-/// Why a tree block is locked: the first of a descent, or one more while others are held.
+/// The reason why a tree block is locked: the first of a descent, or another while some are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Nesting {
     /// The first block: the thread holds none.
@@ -45,10 +45,10 @@ pub enum Nesting {
     NewRoot,
 }
 
-/// Where a tree block stands: the name of its lock.
+/// The tree and level of a tree block: the name of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockLabel {
-    /// The tree the block belongs to, as its header says. Names only: blocks are shared.
+    /// The owner in the header of the block. For messages only: blocks may be shared.
     pub owner: u64,
     /// Height above the leaves, which have level 0.
     pub level: u8,
@@ -63,9 +63,9 @@ impl fmt::Display for BlockLabel {
 /// Shared or exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// With other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
 }
 
@@ -74,13 +74,13 @@ pub(crate) enum Mode {
 pub(crate) struct Block {
     /// Its level.
     pub(crate) level: u8,
-    /// How it is, or will be, held.
+    /// The mode in which it is, or will be, held.
     pub(crate) mode: Mode,
 }
 
 impl Nesting {
-    /// Checks the taking of `block` by this token against the blocks the thread holds; the
-    /// error is the rule it breaks.
+    /// Checks taking `block` with this token against the blocks the thread holds; the error is
+    /// the rule that is violated.
     pub(crate) fn check(self, block: Block, held: &[Block]) -> Result<(), &'static str> {
         let low = held.iter().map(|held| held.level).min();
         let (at, above) = (Some(block.level), block.level.checked_add(1));
@@ -109,13 +109,14 @@ impl Nesting {
     }
 }
 
-/// The rule of blocks no other thread knows: made from one held for writing at `origin`.
+/// The rule of new blocks, which no other thread can reach: made from one held for writing at the
+/// level `origin`.
 fn new_block(block: Block, held: &[Block], origin: Option<u8>) -> Result<(), &'static str> {
     rule(block.mode == Mode::Write, "a new block is taken for writing")?;
     rule(holds(held, origin, Mode::Write), "a new block wants its origin held for writing")
 }
 
-/// Whether a block at `level` is held in `mode` or a stronger one.
+/// Returns whether a block at `level` is held in `mode` or a stronger one.
 fn holds(held: &[Block], level: Option<u8>, mode: Mode) -> bool {
     let strong = |held: &Block| mode == Mode::Read || held.mode == Mode::Write;
     held.iter().any(|held| Some(held.level) == level && strong(held))
@@ -129,7 +130,8 @@ fn rule(kept: bool, broken: &'static str) -> Result<(), &'static str> {
 mod tests {
     use super::{Block, Mode::Read, Mode::Write, Nesting};
 
-    /// Whether `token` lets a thread that holds `held` take a block; pairs are (level, mode).
+    /// Returns whether `token` lets a thread that holds `held` take a block; pairs are (level,
+    /// mode).
     fn allowed(token: Nesting, taken: (u8, super::Mode), held: &[(u8, super::Mode)]) -> bool {
         let block = |&(level, mode): &(u8, super::Mode)| Block { level, mode };
         let held: Vec<Block> = held.iter().map(block).collect();

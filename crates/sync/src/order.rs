@@ -1,8 +1,8 @@
-//! The order check: what each thread holds, in builds with debug assertions.
+//! The lock order check: the list of locks that each thread holds, in builds with debug assertions.
 //!
-//! 1. An acquisition is checked before it waits, so that a wrong order panics even when it would
-//!    have been lucky. An attempt that never waits (`try_`) is entered without a check.
-//! 2. The check is against everything the thread holds, in whatever order it was taken.
+//! 1. An acquisition is checked before it waits, so that a wrong order panics even if it would not
+//!    have deadlocked. An attempt that never waits (`try_`) is entered without a check.
+//! 2. The check is against all locks that the thread holds, in whatever order they were taken.
 //! 3. A [`Held`] leaves the list when it is dropped, in any order, on the thread that made it.
 //! 4. Without debug assertions the types are empty and the functions do nothing.
 
@@ -20,10 +20,10 @@ use crate::class::Class;
 use crate::nesting::{BlockLabel, Mode, Nesting};
 use checked::Checked;
 
-/// How long a thread waits for a lock or a condition before a debug build panics.
+/// The time a thread waits for a lock or a condition before a debug build panics.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The name of one lock: its class, and which of the class where that orders or tells them.
+/// The name of one lock: its class, and its key in the class if that orders or distinguishes them.
 #[derive(Clone, Copy)]
 pub struct Identity {
     name: Checked<Name>,
@@ -34,28 +34,28 @@ pub struct Identity {
 pub(crate) struct Name {
     /// Its class.
     class: Class,
-    /// Which of the class.
+    /// Its key in the class.
     key: Key,
 }
 
-/// Which lock of its class.
+/// The key of a lock in its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
-    /// Not told.
+    /// No key.
     None,
-    /// Of an inode, by subvolume and number: the order of sorted sets.
+    /// An inode, by subvolume and number: the order of sorted sets.
     Inode(u64, u64),
-    /// Of a tree block.
+    /// A tree block.
     Block(BlockLabel),
 }
 
 impl Identity {
-    /// A lock of which its class says enough.
+    /// A lock that is named by its class alone.
     pub fn of(class: Class) -> Self {
         Self { name: Checked::new(|| Name { class, key: Key::None }) }
     }
 
-    /// A lock of the inode `number` in `subvolume`; by this pair sorted sets are ordered.
+    /// A lock of the inode `number` in `subvolume`; this pair orders sorted sets.
     pub fn of_inode(class: Class, subvolume: u64, number: u64) -> Self {
         Self { name: Checked::new(|| Name { class, key: Key::Inode(subvolume, number) }) }
     }
@@ -87,10 +87,10 @@ impl fmt::Display for Name {
     }
 }
 
-/// One entry of the thread's list; dropping it takes the entry off. Not `Send`.
+/// One entry of the thread's list; dropping it removes the entry. Not `Send`.
 ///
-/// Guards carry one. Protocols that are not a lock of this crate (a range lock, a transaction
-/// handle) carry one of their own, made by [`Held::acquire`].
+/// Guards contain one. Protocols that are not a lock of this crate (a range lock, a transaction
+/// handle) contain one of their own, made by [`Held::acquire`].
 #[derive(Debug)]
 #[must_use = "the lock counts as held while this lives"]
 pub struct Held {
@@ -99,35 +99,35 @@ pub struct Held {
 }
 
 impl Held {
-    /// Checks that the lock may be taken now, and enters it. Call it before waiting.
+    /// Checks that the lock may be taken now, and adds it to the list. Call it before waiting.
     #[track_caller]
     #[inline]
     pub fn acquire(identity: Identity) -> Self {
         Self::enter(identity, Mode::Write, Check::Order)
     }
 
-    /// Enters a lock that was taken without waiting.
+    /// Adds a lock to the list that was taken without waiting.
     #[track_caller]
     #[inline]
     pub fn tried(identity: Identity) -> Self {
         Self::enter(identity, Mode::Write, Check::Nothing)
     }
 
-    /// As `acquire`, for a tree block.
+    /// Like `acquire`, for a tree block.
     #[track_caller]
     #[inline]
     pub(crate) fn acquire_block(identity: Identity, mode: Mode, nesting: Nesting) -> Self {
         Self::enter(identity, mode, Check::Coupling(nesting))
     }
 
-    /// As `tried`, for a tree block.
+    /// Like `tried`, for a tree block.
     #[track_caller]
     #[inline]
     pub(crate) fn tried_block(identity: Identity, mode: Mode) -> Self {
         Self::enter(identity, mode, Check::Nothing)
     }
 
-    /// A tree block held for writing is from now on held for reading.
+    /// Marks a tree block held for writing as held for reading.
     #[inline]
     pub(crate) fn downgrade(&self) {
         self.serial.map(stack::downgrade);
@@ -149,18 +149,18 @@ impl Drop for Held {
     }
 }
 
-/// What an acquisition is checked against.
+/// The rules that an acquisition is checked against.
 #[derive(Clone, Copy, Debug)]
 enum Check {
     /// The order of classes, and the rule of its class.
     Order,
-    /// The same, and this token.
+    /// Those of `Order`, and the rule of this token.
     Coupling(Nesting),
-    /// It did not wait, so it cannot be part of a deadlock.
+    /// None: it did not wait, so it cannot be part of a deadlock.
     Nothing,
 }
 
-/// The clock of one wait: panics when the wait passes the limit.
+/// The clock of one wait: panics when the wait exceeds the limit.
 #[derive(Debug)]
 pub(crate) struct WaitLimit {
     name: Checked<Name>,
@@ -174,7 +174,8 @@ impl WaitLimit {
         Self { name: identity.name, since: Checked::new(Instant::now) }
     }
 
-    /// How long the wait may go on; without end where nothing is checked. Panics at the end.
+    /// Returns how long the wait may continue; `None`, for no limit, in builds without checks.
+    /// Panics when the limit is reached.
     #[inline]
     pub(crate) fn left(&self) -> Option<Duration> {
         let (name, since) = (self.name.get()?, self.since.get()?);

@@ -1,8 +1,9 @@
-//! The switch: std and parking_lot in an ordinary build, loom's or shuttle's in a model.
+//! The primitives of the build: std's and parking_lot's in an ordinary build, loom's or shuttle's
+//! in a model.
 //!
-//! 1. The names and signatures are the same in each build; only this module knows the difference.
-//! 2. A wait with a limit waits without one in a model, which finds a wait without end itself.
-//! 3. Nothing spins in a model: a spin is a schedule that another one covers.
+//! 1. The names and signatures are the same in each build; only this module is different.
+//! 2. A wait with a limit has none in a model, which detects endless waits itself.
+//! 3. Nothing spins in a model: other schedules cover that of a spin.
 
 #[cfg(any(loom, shuttle))]
 mod modelled;

@@ -1,4 +1,4 @@
-//! A reader-writer lock that knows its class.
+//! A reader-writer lock with a [`Class`](crate::Class).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,21 +8,21 @@ use crate::class::Class;
 use crate::order::{Held, Identity, WaitLimit};
 use crate::primitives;
 
-/// Many readers or one writer. Not recursive, also for readers: one queues behind a writer.
+/// A reader-writer lock. Not recursive, not even for readers: a reader queues behind a writer.
 pub struct RwLock<T> {
     identity: Identity,
     inner: primitives::RwLock<T>,
 }
 
-/// The lock is held, shared, while this lives.
+/// A guard that holds the lock, shared, until it is dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockReadGuard<'a, T> {
-    // Released before the thread's list forgets it: fields drop in this order.
+    // Released before it is removed from the thread's list: fields drop in this order.
     inner: primitives::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
-/// The lock is held, alone, while this lives.
+/// A guard that holds the lock, exclusively, until it is dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T> {
     inner: primitives::RwLockWriteGuard<'a, T>,
@@ -30,17 +30,17 @@ pub struct RwLockWriteGuard<'a, T> {
 }
 
 impl<T> RwLock<T> {
-    /// A lock of this class.
+    /// Creates a lock of this class.
     pub fn new(class: Class, value: T) -> Self {
         Self::with_identity(Identity::of(class), value)
     }
 
-    /// A lock of this name: for classes that are taken as sorted sets.
+    /// Creates a lock of this name, for classes that are taken as sorted sets.
     pub fn with_identity(identity: Identity, value: T) -> Self {
         Self { identity, inner: primitives::RwLock::new(value) }
     }
 
-    /// Takes the lock with other readers, waiting for it.
+    /// Takes the lock for reading, waiting for it.
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -49,7 +49,7 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner: self.inner.try_read().unwrap_or_else(wait), _held: held }
     }
 
-    /// Takes the lock alone, waiting for it.
+    /// Takes the lock for writing, waiting for it.
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -58,7 +58,7 @@ impl<T> RwLock<T> {
         RwLockWriteGuard { inner: self.inner.try_write().unwrap_or_else(wait), _held: held }
     }
 
-    /// Takes the lock with other readers if that needs no waiting.
+    /// Takes the lock for reading if it is available without waiting.
     #[track_caller]
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
@@ -66,7 +66,7 @@ impl<T> RwLock<T> {
         Some(RwLockReadGuard { inner, _held: Held::tried(self.identity) })
     }
 
-    /// Takes the lock alone if that needs no waiting.
+    /// Takes the lock for writing if it is available without waiting.
     #[track_caller]
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
@@ -74,12 +74,12 @@ impl<T> RwLock<T> {
         Some(RwLockWriteGuard { inner, _held: Held::tried(self.identity) })
     }
 
-    /// The value, by the only reference there is to the lock.
+    /// Returns the value, without locking: the borrow is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
-    /// The value, without the lock.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }

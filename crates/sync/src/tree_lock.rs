@@ -1,10 +1,10 @@
 //! The tree lock: a value behind the one fair sleeping reader-writer lock, and its guards.
 //!
-//! 1. `raw` decides who holds the lock; a guard exists exactly while its thread is a holder.
-//! 2. A read guard gives shared, a write guard exclusive access to the value.
-//! 3. A guard stays on its thread, and releases before that thread's list forgets the lock.
+//! 1. `raw` decides which threads hold the lock; a guard exists exactly while its thread holds it.
+//! 2. A read guard grants shared, a write guard exclusive access to the value.
+//! 3. A guard stays on its thread, and releases before the lock is removed from that thread's list.
 //! 4. A guard borrows its lock, or owns an `Arc` of it: the lock outlives the guard either way.
-//! 5. There is no recursion and no upgrade; a downgrade lets no writer between.
+//! 5. There is no recursion and no upgrade; no writer can enter during a downgrade.
 //!
 //! This is the one file of the crate with unsafe code: the access to the cell.
 #![expect(unsafe_code, reason = "a lock gives references to what it guards")]
@@ -30,15 +30,15 @@ use raw::RawTreeLock;
 
 /// A reader-writer lock for a tree block: fair, sleeping, with bounded spinning.
 ///
-/// A block that is used anew for another place in a tree gets a new lock: labels do not change.
+/// A block that is reused elsewhere in a tree gets a new lock: labels do not change.
 pub struct TreeLock<T> {
     label: BlockLabel,
     raw: RawTreeLock,
     value: Cell<T>,
 }
 
-// SAFETY: by invariants 1 and 2 threads share `&T` (so `T: Sync`) or hand `&mut T` from one to
-// the next (so `T: Send`), each hand-over ordered by the acquire and release of `raw`.
+// SAFETY: by invariants 1 and 2 threads share `&T` (so `T: Sync`) or pass `&mut T` from one to
+// the next (so `T: Send`), each transfer ordered by the acquire and release of `raw`.
 unsafe impl<T: Send + Sync> Sync for TreeLock<T> {}
 
 /// Shared access, for as long as the lock is borrowed.
@@ -65,12 +65,12 @@ pub struct Write<P: Handle> {
     hold: Hold<P>,
 }
 
-/// What keeps a lock in place while it is held: a borrow or an `Arc`. Nothing else can be one.
+/// A pointer that keeps a lock in place while it is held: a borrow or an `Arc`. Sealed.
 pub trait Handle: sealed::Sealed {
-    /// What the lock guards.
+    /// The value that the lock guards.
     type Value;
 
-    /// The lock; the same one each time.
+    /// Returns the lock; the same one each time.
     fn lock(&self) -> &TreeLock<Self::Value>;
 }
 
@@ -91,78 +91,78 @@ impl<T> Handle for Arc<TreeLock<T>> {
 }
 
 mod sealed {
-    /// Only pointers whose target stays in place when they move.
+    /// Implemented only by pointers whose target stays in place when they move.
     pub trait Sealed {}
     impl<T> Sealed for &super::TreeLock<T> {}
     impl<T> Sealed for super::Arc<super::TreeLock<T>> {}
 }
 
 impl<T> TreeLock<T> {
-    /// A free lock of the block at `label`.
+    /// Creates a free lock of a block.
     pub fn new(label: BlockLabel, value: T) -> Self {
         Self { label, raw: RawTreeLock::new(), value: Cell::new(value) }
     }
 
-    /// Where the block stands.
+    /// Returns the label of the block.
     pub fn label(&self) -> BlockLabel {
         self.label
     }
 
-    /// The value, without the lock.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 
-    /// Takes the lock with other readers, waiting in turn.
+    /// Takes the lock for reading, waiting in turn.
     #[track_caller]
     #[inline]
     pub fn read(&self, nesting: Nesting) -> ReadGuard<'_, T> {
         Read::new(Hold::wait(self, Mode::Read, nesting))
     }
 
-    /// Takes the lock alone, waiting in turn.
+    /// Takes the lock for writing, waiting in turn.
     #[track_caller]
     #[inline]
     pub fn write(&self, nesting: Nesting) -> WriteGuard<'_, T> {
         Write::new(Hold::wait(self, Mode::Write, nesting))
     }
 
-    /// Takes the lock with other readers if that needs no waiting.
+    /// Takes the lock for reading if it is available without waiting.
     #[track_caller]
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         Hold::attempt(self, Mode::Read).map(Read::new)
     }
 
-    /// Takes the lock alone if that needs no waiting.
+    /// Takes the lock for writing if it is available without waiting.
     #[track_caller]
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         Hold::attempt(self, Mode::Write).map(Write::new)
     }
 
-    /// As `read`, with a guard that keeps the lock alive.
+    /// Like `read`, with a guard that keeps the lock alive.
     #[track_caller]
     #[inline]
     pub fn read_owned(this: &Arc<Self>, nesting: Nesting) -> OwnedReadGuard<T> {
         Read::new(Hold::wait(Arc::clone(this), Mode::Read, nesting))
     }
 
-    /// As `write`, with a guard that keeps the lock alive.
+    /// Like `write`, with a guard that keeps the lock alive.
     #[track_caller]
     #[inline]
     pub fn write_owned(this: &Arc<Self>, nesting: Nesting) -> OwnedWriteGuard<T> {
         Write::new(Hold::wait(Arc::clone(this), Mode::Write, nesting))
     }
 
-    /// As `try_read`, with a guard that keeps the lock alive.
+    /// Like `try_read`, with a guard that keeps the lock alive.
     #[track_caller]
     #[inline]
     pub fn try_read_owned(this: &Arc<Self>) -> Option<OwnedReadGuard<T>> {
         Hold::attempt(Arc::clone(this), Mode::Read).map(Read::new)
     }
 
-    /// As `try_write`, with a guard that keeps the lock alive.
+    /// Like `try_write`, with a guard that keeps the lock alive.
     #[track_caller]
     #[inline]
     pub fn try_write_owned(this: &Arc<Self>) -> Option<OwnedWriteGuard<T>> {
@@ -223,7 +223,7 @@ impl<P: Handle> Read<P> {
         Self { value: hold.handle.lock().value.shared(), hold }
     }
 
-    /// Where the block stands.
+    /// Returns the label of the block.
     pub fn label(&self) -> BlockLabel {
         self.hold.handle.lock().label
     }
@@ -235,12 +235,12 @@ impl<P: Handle> Write<P> {
         Self { value: hold.handle.lock().value.exclusive(), hold }
     }
 
-    /// Where the block stands.
+    /// Returns the label of the block.
     pub fn label(&self) -> BlockLabel {
         self.hold.handle.lock().label
     }
 
-    /// Lets other readers in, and no writer before this thread has released.
+    /// Admits other readers; no writer can enter before this thread has released the lock.
     pub fn downgrade(self) -> Read<P> {
         let mut hold = self.into_hold();
         hold.downgrade();
@@ -269,8 +269,8 @@ impl<P: Handle> Deref for Write<P> {
 
     #[inline]
     fn deref(&self) -> &P::Value {
-        // SAFETY: the hold is exclusive, so access is through `self` alone, which is borrowed
-        // shared here (invariants 1, 2, 4).
+        // SAFETY: the hold is exclusive, so the only access is through `self`, which is borrowed
+        // shared here, and the lock stays in place (invariants 1, 2, 4).
         unsafe { &*self.value.pointer() }
     }
 }

@@ -1,6 +1,6 @@
 //! A value that exists only in builds with debug assertions.
 
-/// A `T` where the order is checked, nothing where it is not.
+/// A `T` in builds that check the lock order, an empty value in others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checked<T> {
     #[cfg(debug_assertions)]
@@ -16,7 +16,7 @@ impl<T: Copy> Checked<T> {
         Self { value: make() }
     }
 
-    /// The value.
+    /// Returns the value.
     #[expect(clippy::unnecessary_wraps, reason = "the other build has none")]
     pub(super) fn get(self) -> Option<T> {
         Some(self.value)
@@ -25,13 +25,13 @@ impl<T: Copy> Checked<T> {
 
 #[cfg(not(debug_assertions))]
 impl<T: Copy> Checked<T> {
-    /// Makes nothing.
+    /// Makes an empty value; the closure is not called.
     #[inline]
     pub(super) fn new(_: impl FnOnce() -> T) -> Self {
         Self { value: std::marker::PhantomData }
     }
 
-    /// Nothing.
+    /// Returns `None`.
     #[expect(clippy::unused_self, reason = "the same call as the other build's")]
     #[inline]
     pub(super) fn get(self) -> Option<T> {
@@ -40,7 +40,7 @@ impl<T: Copy> Checked<T> {
 }
 
 impl<T: Copy> Checked<T> {
-    /// What `make` makes of the value.
+    /// Applies `make` to the value, if there is one.
     #[inline]
     pub(super) fn map<U: Copy>(self, make: impl FnOnce(T) -> U) -> Checked<U> {
         Checked::new(|| make(self.get().expect("made only where values exist")))

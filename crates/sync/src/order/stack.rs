@@ -1,7 +1,7 @@
-//! The list of locks one thread holds, and the rules a new one is checked by.
+//! The list of locks one thread holds, and the rules by which a new one is checked.
 //!
-//! 1. A thread that is ending has no list any more: what its last values take when they are
-//!    dropped is not checked.
+//! 1. A thread that is ending has no list any more: locks taken by the destructors of its last
+//!    thread-local values are not checked.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ struct Entry {
     at: &'static Location<'static>,
 }
 
-/// All a thread holds.
+/// The locks that a thread holds.
 #[derive(Debug)]
 struct Stack {
     entries: Vec<Entry>,
@@ -43,7 +43,7 @@ impl Default for Stack {
 /// The serial of a lock that is on no list.
 const UNLISTED: u64 = u64::MAX;
 
-/// Checks a lock and enters it; the serial finds it again.
+/// Checks a lock and adds it to the list; returns the serial of its entry.
 pub(super) fn push(name: Name, mode: Mode, check: Check, at: &'static Location<'static>) -> u64 {
     let listed = STACK.try_with(|stack| {
         let mut stack = stack.borrow_mut();
@@ -59,14 +59,14 @@ pub(super) fn push(name: Name, mode: Mode, check: Check, at: &'static Location<'
     listed.unwrap_or(UNLISTED)
 }
 
-/// Takes a lock off the list.
+/// Removes a lock from the list.
 pub(super) fn pop(serial: u64) {
     let _ended = STACK.try_with(|stack| {
         stack.borrow_mut().entries.retain(|entry| entry.serial != serial);
     });
 }
 
-/// The lock is from now on held for reading.
+/// Marks a lock as held for reading.
 pub(super) fn downgrade(serial: u64) {
     let _ended = STACK.try_with(|stack| {
         for entry in &mut stack.borrow_mut().entries {
@@ -77,7 +77,7 @@ pub(super) fn downgrade(serial: u64) {
     });
 }
 
-/// The wait limit of this thread.
+/// Returns the wait limit of this thread.
 pub(super) fn wait_limit() -> Duration {
     STACK.try_with(|stack| stack.borrow().wait_limit).unwrap_or(WAIT_LIMIT)
 }
@@ -87,7 +87,7 @@ pub(super) fn set_wait_limit(limit: Duration) {
     STACK.with(|stack| stack.borrow_mut().wait_limit = limit);
 }
 
-/// The message of a wait that passed its limit: what is waited for, and what is held meanwhile.
+/// Returns the message of a wait that exceeded its limit: the lock, and those held meanwhile.
 pub(super) fn late(name: Name, limit: Duration) -> String {
     let mut message = format!("waited {limit:?} for {name}; this thread's list:");
     let _ended = STACK.try_with(|stack| {
@@ -99,7 +99,7 @@ pub(super) fn late(name: Name, limit: Duration) -> String {
 }
 
 impl Entry {
-    /// Checks this lock against those held; the error names both and the rule.
+    /// Checks this lock against those held; the error names both locks and the rule.
     fn check(&self, check: Check, held: &[Entry]) -> Result<(), String> {
         let nesting = match check {
             Check::Nothing => return Ok(()),
@@ -112,7 +112,7 @@ impl Entry {
         nesting.map_or(Ok(()), |nesting| self.check_coupling(nesting, held))
     }
 
-    /// The order of classes, and of two locks of one class.
+    /// Checks the order of classes, and of two locks of one class.
     fn after(&self, held: &Entry) -> Result<(), &'static str> {
         let (new, old) = (self.name, held.name);
         if new.class != old.class {
@@ -127,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// The rule of the token, against all tree blocks held.
+    /// Checks the rule of the token, against all tree blocks held.
     fn check_coupling(&self, nesting: Nesting, held: &[Entry]) -> Result<(), String> {
         let blocks: Vec<&Entry> =
             held.iter().filter(|held| held.name.class == Class::TreeBlock).collect();

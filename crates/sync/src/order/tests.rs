@@ -1,4 +1,4 @@
-//! The order check: what it lets pass, and how it names what it does not.
+//! Tests of the order check: the orders it accepts, and the messages for those it does not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Held, Identity, set_wait_limit};
 use crate::{BlockLabel, Class, Condvar, Mutex, Nesting, RwLock, TreeLock};
 
-/// The message `action` panics with.
+/// Returns the message `action` panics with.
 fn complaint(action: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(action)).expect_err("it must panic");
     *panic.downcast::<String>().expect("messages are formatted")
@@ -108,15 +108,15 @@ fn tree_blocks_couple_by_tokens() {
 }
 
 #[test]
-fn tree_blocks_stand_in_the_order_of_classes() {
+fn tree_blocks_are_checked_in_the_order_of_classes() {
     let (leaf, queue) = (block(5, 0), Mutex::new(Class::DeviceQueue, ()));
     drop((leaf.read(Nesting::Root), queue.lock()));
     let _held = queue.lock();
     assert!(complaint(|| drop(leaf.read(Nesting::Root))).contains("device queue"));
 }
 
-/// The message of a wait with a short limit, while another thread runs `hold` and keeps what
-/// it returns.
+/// Returns the message of a wait with a short limit, while another thread runs `hold` and keeps
+/// its result.
 fn late<G>(hold: impl FnOnce() -> G + Send, wait: impl FnOnce()) -> String {
     let (holding, is_held) = channel();
     let (release, released) = channel();
@@ -191,12 +191,12 @@ impl Drop for Last {
 }
 
 thread_local! {
-    /// Made before the thread's list, and so dropped after it.
+    /// Created before the thread's list, and so dropped after it.
     static LAST: Last = Last(Mutex::new(Class::CacheShard, ()));
 }
 
 #[test]
-fn what_a_thread_drops_last_may_take_locks() {
+fn destructor_of_a_thread_local_may_take_locks() {
     let ended = thread::spawn(|| LAST.with(|last| drop(last.0.lock()))).join();
     assert!(ended.is_ok());
 }

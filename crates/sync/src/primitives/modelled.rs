@@ -1,4 +1,4 @@
-//! The primitives of a model: loom's or shuttle's, in the manner of the native ones.
+//! The primitives of a model: loom's or shuttle's, with the interface of the native ones.
 #![expect(clippy::unnecessary_wraps, reason = "the signatures are the native ones")]
 
 use std::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ pub(crate) use model::{RwLockReadGuard, RwLockWriteGuard};
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(model::Mutex<T>);
 
-/// Its guard; empty only while a condition variable has the lock.
+/// The guard of a mutex; empty only while a condition variable has the lock.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<model::MutexGuard<'a, T>>);
 
@@ -103,7 +103,7 @@ impl Condvar {
         Self(model::Condvar::new())
     }
 
-    /// Waits; time does not pass in a model.
+    /// Waits without a limit: time does not pass in a model.
     pub(crate) fn wait_within<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -123,7 +123,7 @@ impl Condvar {
     }
 }
 
-/// A spin that is over at once.
+/// A spin of no length.
 #[derive(Debug)]
 pub(crate) struct Spin;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-/// A mutex. A limit of `None` waits without end.
+/// A mutex. A limit of `None` means no limit.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -40,7 +40,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A reader-writer lock. A limit of `None` waits without end.
+/// A reader-writer lock. A limit of `None` means no limit.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -87,7 +87,7 @@ impl Condvar {
         Self::default()
     }
 
-    /// Waits; false when the limit passed first.
+    /// Waits; returns false if the limit passed first.
     pub(crate) fn wait_within<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -109,13 +109,14 @@ impl Condvar {
     }
 }
 
-/// About what a sleep and a wake-up cost: longer spins cannot win.
+/// The maximum length of a spin: about the cost of a sleep and a wake-up, so longer spins cannot
+/// be faster.
 const SPIN_LIMIT: Duration = Duration::from_micros(8);
 
-/// Pauses between two looks at the clock and at the lock.
+/// The number of pauses between two checks of the clock and the lock.
 const PAUSES: u32 = 8;
 
-/// One bounded spin. With one CPU the owner does not run while we do: there is none.
+/// One bounded spin. With one CPU it ends at once: the owner cannot run during a spin.
 #[derive(Debug)]
 pub(crate) struct Spin {
     end: Option<Instant>,
@@ -126,7 +127,7 @@ impl Spin {
         Self { end: has_many_cpus().then(|| Instant::now() + SPIN_LIMIT) }
     }
 
-    /// Pauses; false when the spin is over.
+    /// Pauses; returns false if the spin is over.
     pub(crate) fn again(&mut self) -> bool {
         for _ in 0..PAUSES {
             hint::spin_loop();

@@ -1,18 +1,18 @@
-//! The cell under a tree lock: std's, or in a loom model the one that watches each access.
+//! The cell under a tree lock: std's, or in a loom model the one that checks each access.
 //!
-//! It hands out pointers; that they are used rightly is the business of the lock. A pointer is
-//! good for as long as the access it came with.
+//! It returns pointers; the lock is responsible for their correct use. A pointer is valid as long
+//! as the access that returned it.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// A value reached by pointers.
+/// A value accessed by pointers.
 #[derive(Debug)]
 pub(super) struct Cell<T>(UnsafeCell<T>);
 
-/// A shared access, from its making to its drop.
+/// A shared access, which lasts until it is dropped.
 #[derive(Debug)]
 pub(super) struct SharedAccess<T> {
     pointer: *const T,
@@ -20,7 +20,7 @@ pub(super) struct SharedAccess<T> {
     _watch: loom::cell::ConstPtr<T>,
 }
 
-/// An exclusive access, from its making to its drop.
+/// An exclusive access, which lasts until it is dropped.
 #[derive(Debug)]
 pub(super) struct ExclusiveAccess<T> {
     pointer: *mut T,

@@ -1,5 +1,5 @@
-//! The tree lock under loom: every interleaving of two or three threads, up to three
-//! preemptions. The cell watches each access, so a breach of exclusion, or a hand-over without
+//! The tree lock under loom: every interleaving of two or three threads, with two to four
+//! preemptions. The cell checks each access, so a violation of exclusion, or a transfer without
 //! acquire and release, fails the model; so does a thread that is never woken.
 
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Runs each of `others` in a thread of its own on one lock, and `here` in this one.
+/// Runs each of `others` in its own thread on one lock, and `here` in this one; returns the value.
 fn share(others: &[fn(&TreeLock<usize>)], here: fn(&TreeLock<usize>)) -> usize {
     let lock = Arc::new(TreeLock::new(LABEL, 0));
     let start = |other: &fn(&TreeLock<usize>)| {
@@ -113,7 +113,8 @@ fn owned_guards() {
     });
 }
 
-/// Holds the lock for writing while threads come in these modes; returns the release's wakes.
+/// Holds the lock for writing while threads take it in these modes; returns the number of threads
+/// that its release woke.
 fn wakes(modes: &[Mode]) -> usize {
     let identity = Identity::of(Class::TreeBlock);
     let lock = Arc::new(RawTreeLock::new());
@@ -133,9 +134,9 @@ fn wakes(modes: &[Mode]) -> usize {
     woken
 }
 
-/// The counts of wakes over all interleavings are 0 to `most`, each of them seen.
+/// Asserts that the counts of wakes over all interleavings are 0 to `most`, each of them seen.
 fn wakes_at_most(most: usize, modes: &'static [Mode]) {
-    // Outside the model: std's, which loom neither sees nor resets. One bit a count.
+    // Outside the model: std's, which loom neither sees nor resets. One bit for each count.
     let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let shared = std::sync::Arc::clone(&seen);
     explore(3, move || _ = shared.fetch_or(1 << wakes(modes), Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Who holds a tree lock, and who is next: one word, and a queue under a small mutex.
+//! The state of a tree lock, without the value: one word, and a queue under a small mutex.
 //!
 //! The word is a count of readers and three bits:
 //!
@@ -7,7 +7,7 @@
 //!  readers   OPEN   QUEUED   WRITER
 //! ```
 //!
-//! How the lock is held, and by which function that changes:
+//! The states of the lock, and the functions that change them:
 //!
 //! ```text
 //!   FREE   -- try_lock, grant --> READ 1, or WRITE
@@ -18,13 +18,14 @@
 //! ```
 //!
 //! The *leaders* of the queue are the writer at its head, or the readers at its head up to the
-//! first writer. How a thread comes through the queue:
+//! first writer. The stages of a queued thread:
 //!
 //! ```text
 //!   -- enqueue --> Asleep -- tell --> Waking -- claim --> Awake -- grant --> holder
 //! ```
 //!
-//! QUEUED: the queue is not empty. OPEN: a leader is Waking, and none is Awake. Who may enter:
+//! QUEUED: the queue is not empty. OPEN: a leader is Waking, and none is Awake. The threads that
+//! may enter the lock:
 //!
 //! ```text
 //!          | queue empty    | QUEUED, OPEN   | QUEUED, not OPEN
@@ -33,25 +34,27 @@
 //!   WRITE  | nobody         | nobody         | nobody
 //! ```
 //!
-//! 1. A writer holds alone: WRITER is set only when free, a reader counted only without WRITER.
-//! 2. Whoever cannot enter spins for a bounded time, and only while a writer holds the lock and
-//!    nobody is queued; user space cannot see whether that writer runs, so the bound stands in
-//!    for it. Then it queues, at the end.
+//! 1. A writer holds the lock exclusively: WRITER is set only when the lock is free, a reader is
+//!    counted only without WRITER.
+//! 2. A thread that cannot enter spins for a bounded time, and only while a writer holds the lock
+//!    and no thread is queued. User space cannot see whether that writer is running, so the time
+//!    is bounded instead. Then the thread queues, at the end.
 //! 3. The queue and its stages, and the bits QUEUED and OPEN, change only under the queue's mutex.
-//! 4. The queue is left by leaders alone. A release wakes the leaders or nobody, never all.
-//! 5. Nobody enters before the queue but while a leader is Waking. Then the lock would idle for
-//!    the length of a switch of threads; newcomers may use it meanwhile. Each thread is Waking
+//! 4. Only leaders leave the queue. A release wakes the leaders or no thread, never all threads.
+//! 5. A thread enters ahead of the queue only while a leader is Waking: the lock would be idle for
+//!    the length of a context switch, and newcomers may use it meanwhile. Each thread is Waking
 //!    once, so overtaking is bounded: a leader that woke and cannot enter closes the lock, and
 //!    the next release grants it. So readers do not starve a writer, nor writers a reader.
 //! 6. No thread holds the lock before it is awake, unless it woke, was overtaken, and slept again.
-//! 7. No wake-up is lost. Under the mutex the bits are shown before it is looked whether a leader
-//!    can enter; a release looks at the bits after it has left. Both act on one word, so one sees
-//!    the other. A release that sees OPEN leaves the work to the Waking leader, who clears OPEN
-//!    before it looks; any other that sees QUEUED passes the lock on.
-//! 8. What a holder wrote is seen by the next: the release of the word is acquired by the next
-//!    holder, or by its granter, whom the holder hears through its own mutex.
-//! 9. A thread leaves the queue by being granted the lock. One that panics at the wait limit keeps
-//!    its place, and the lock stays shut: that panic is the end of a test.
+//! 7. No wake-up is lost. Under the mutex the bits are stored in the word before it is checked
+//!    whether a leader can enter; a release reads the bits after it has left. Both act on one
+//!    word, so one sees the other. A release that sees OPEN leaves the work to the Waking leader,
+//!    which clears OPEN before it checks; any other that sees QUEUED passes the lock on.
+//! 8. The writes of a holder are visible to the next: the release of the word is acquired by the
+//!    next holder, or by its granter, whose signal the next holder takes under the mutex of its
+//!    own waiter.
+//! 9. A thread leaves the queue by being granted the lock. One that panics at the wait limit stays
+//!    queued, and the lock stays closed: such a panic ends a test.
 
 use std::collections::VecDeque;
 
@@ -73,40 +76,40 @@ pub(super) struct RawTreeLock {
     queue: Mutex<Queue>,
 }
 
-/// Those who wait, the next one first.
+/// The waiting threads, the next one first.
 #[derive(Debug)]
 struct Queue {
     places: VecDeque<Place>,
 }
 
-/// A place in the queue.
+/// An entry of the queue.
 #[derive(Debug)]
 struct Place {
     waiter: Arc<Waiter>,
     stage: Stage,
 }
 
-/// How far a queued thread has come.
+/// The stage of a queued thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not told anything yet.
+    /// Not signalled yet.
     Asleep,
-    /// Told to claim the lock, and not yet come to do so.
+    /// Signalled to claim the lock, but has not done so yet.
     Waking,
-    /// Came to claim it, and could not enter: overtaken.
+    /// Claimed it, and could not enter: overtaken.
     Awake,
 }
 
-/// Signals decided under the queue's mutex, given after it.
+/// Signals decided under the queue's mutex, sent after its release.
 type Signals = Vec<(Arc<Waiter>, Signal)>;
 
 impl RawTreeLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub(super) fn new() -> Self {
         Self { word: AtomicUsize::new(0), queue: Mutex::new(Queue { places: VecDeque::new() }) }
     }
 
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if it is available without waiting.
     #[inline]
     pub(super) fn try_lock(&self, mode: Mode) -> bool {
         self.change(|word| if is_closed(word) { None } else { entered(word, mode) })
@@ -120,7 +123,7 @@ impl RawTreeLock {
         }
     }
 
-    /// Releases the lock, and says how many threads it woke.
+    /// Releases the lock; returns the number of threads that it woke.
     #[inline]
     pub(super) fn unlock(&self, mode: Mode) -> usize {
         let share = match mode {
@@ -131,7 +134,7 @@ impl RawTreeLock {
         if is_closed(left) && left < READER { self.pass_on() } else { 0 }
     }
 
-    /// Turns the hold of a writer into that of a reader; says how many readers it woke.
+    /// Turns the hold of a writer into that of a reader; returns the number of readers it woke.
     pub(super) fn downgrade(&self) -> usize {
         let before = self.word.fetch_add(READER - WRITER, Ordering::AcqRel);
         assert!(before & WRITER != 0, "only a writer downgrades");
@@ -145,7 +148,7 @@ impl RawTreeLock {
         }
     }
 
-    /// Tries for a bounded time, while that is likely to be shorter than a sleep.
+    /// Tries to take the lock for a bounded time, while that is likely to be shorter than a sleep.
     fn spin(&self, mode: Mode) -> bool {
         let mut spin = Spin::new();
         while self.word.load(Ordering::Relaxed) & (WRITER | QUEUED) == WRITER && spin.again() {
@@ -165,7 +168,7 @@ impl RawTreeLock {
         assert!(waiter.spin_then_sleep(patience) == Signal::Granted, "nobody is told twice");
     }
 
-    /// Goes to the end of the queue.
+    /// Adds a waiter to the end of the queue.
     fn enqueue(&self, waiter: &Arc<Waiter>) {
         let mut queue = self.queue.lock();
         queue.places.push_back(Place { waiter: Arc::clone(waiter), stage: Stage::Asleep });
@@ -174,7 +177,7 @@ impl RawTreeLock {
         give(signals);
     }
 
-    /// A leader, told to, claims the lock: enters it, or else closes it and is next.
+    /// Claims the lock for a leader that was signalled: enters it, or else closes it and is next.
     fn claim(&self, waiter: &Arc<Waiter>) {
         let mut queue = self.queue.lock();
         queue.find(waiter).stage = Stage::Awake;
@@ -183,14 +186,15 @@ impl RawTreeLock {
         give(signals);
     }
 
-    /// Passes a lock that was released on to the leaders; says how many threads were woken.
+    /// Passes a released lock on to the leaders; returns the number of threads woken.
     #[cold]
     fn pass_on(&self) -> usize {
         let signals = self.settle(&mut self.queue.lock());
         give(signals)
     }
 
-    /// Lets in the leaders that are Awake, and tells those Asleep, as far as the lock allows.
+    /// Grants the lock to the leaders that are Awake, and signals those that are Asleep, as far as
+    /// its state allows.
     fn settle(&self, queue: &mut Queue) -> Signals {
         self.show(queue);
         let mut signals = self.grant(queue);
@@ -199,13 +203,13 @@ impl RawTreeLock {
         signals
     }
 
-    /// Shows the state of the queue in the word.
+    /// Stores the state of the queue in the word.
     fn show(&self, queue: &Queue) {
         let bits = queue.bits();
         self.change(|word| Some(word & !(QUEUED | OPEN) | bits));
     }
 
-    /// Enters the lock for the leaders that are Awake.
+    /// Enters the lock on behalf of the leaders that are Awake.
     fn grant(&self, queue: &mut Queue) -> Signals {
         let mut signals = Signals::new();
         let mut index = 0;
@@ -222,7 +226,7 @@ impl RawTreeLock {
         signals
     }
 
-    /// Tells the leaders that are Asleep to claim the lock, if they could enter now.
+    /// Signals the leaders that are Asleep to claim the lock, if they could enter now.
     fn tell(&self, queue: &mut Queue, signals: &mut Signals) {
         let word = self.word.load(Ordering::Acquire);
         let leading = queue.leading();
@@ -234,13 +238,13 @@ impl RawTreeLock {
         }
     }
 
-    /// How many threads are queued.
+    /// Returns the number of queued threads.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn queued(&self) -> usize {
         self.queue.lock().places.len()
     }
 
-    /// Changes the word as `next` says, unless it says no.
+    /// Changes the word to what `next` returns; returns false if that is `None`.
     #[inline]
     fn change(&self, next: impl Fn(usize) -> Option<usize>) -> bool {
         self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
@@ -248,14 +252,15 @@ impl RawTreeLock {
 }
 
 impl Queue {
-    /// How many lead: the writer at the head, or the readers up to the first writer.
+    /// Returns the number of leaders: the writer at the head, or the readers up to the first
+    /// writer.
     fn leading(&self) -> usize {
         let is_reader = |place: &&Place| place.waiter.mode == Mode::Read;
         let readers = self.places.iter().take_while(is_reader).count();
         if readers == 0 { self.places.len().min(1) } else { readers }
     }
 
-    /// The bits of the word that speak of the queue.
+    /// Returns the bits of the word that describe the queue.
     fn bits(&self) -> usize {
         let leaders = || self.places.iter().take(self.leading()).map(|place| place.stage);
         let open = leaders().any(|stage| stage == Stage::Waking)
@@ -267,20 +272,20 @@ impl Queue {
         }
     }
 
-    /// The place of a waiter that is queued.
+    /// Returns the entry of a waiter that is queued.
     fn find(&mut self, waiter: &Arc<Waiter>) -> &mut Place {
         let mut places = self.places.iter_mut();
         places.find(|place| Arc::ptr_eq(&place.waiter, waiter)).expect("it is queued until granted")
     }
 }
 
-/// Whether newcomers have to queue.
+/// Returns whether newcomers have to queue.
 #[inline]
 fn is_closed(word: usize) -> bool {
     word & (QUEUED | OPEN) == QUEUED
 }
 
-/// The word when a thread has entered, if the holders let it.
+/// Returns the word after a thread enters in `mode`; `None` if the holders exclude it.
 #[inline]
 fn entered(word: usize, mode: Mode) -> Option<usize> {
     match mode {
@@ -289,7 +294,8 @@ fn entered(word: usize, mode: Mode) -> Option<usize> {
     }
 }
 
-/// Gives signals, outside the queue's mutex: those who wake may want it.
+/// Sends signals, outside the queue's mutex, which the woken threads may need; returns their
+/// number.
 fn give(signals: Signals) -> usize {
     let count = signals.len();
     for (waiter, signal) in signals {

@@ -7,7 +7,7 @@ use super::TreeLock;
 use crate::nesting::{BlockLabel, Nesting};
 use crate::primitives::Arc;
 
-/// A root and two leaves; what the root holds is the sum of the leaves.
+/// A root and two leaves; the value of the root is the sum of the leaves.
 struct Tree {
     root: Arc<TreeLock<usize>>,
     leaves: [Arc<TreeLock<usize>>; 2],
@@ -29,7 +29,7 @@ impl Tree {
         *leaf += 1;
     }
 
-    /// Walks the leaves from left to right under the root: no sum is seen half changed.
+    /// Walks the leaves from left to right under the root, and asserts that the sum matches.
     fn sum(&self) {
         let root = TreeLock::read_owned(&self.root, Nesting::Root);
         let left = TreeLock::read_owned(&self.leaves[0], Nesting::Child);
@@ -37,7 +37,7 @@ impl Tree {
         assert_eq!(*root, *left + *right);
     }
 
-    /// Moves one from the right leaf to the left, and looks at what it left there.
+    /// Moves one from the right leaf to the left, and asserts that the sum still matches.
     fn shift(&self) {
         let root = TreeLock::write_owned(&self.root, Nesting::Root);
         let mut right = TreeLock::write_owned(&self.leaves[1], Nesting::Child);

@@ -1,4 +1,4 @@
-//! The tree lock with real threads: exclusion, order, fairness, and crowds.
+//! Tests of the tree lock with real threads: exclusion, order, fairness, and many threads.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ use crate::order::Identity;
 
 const LABEL: BlockLabel = BlockLabel { owner: 5, level: 0 };
 
-/// Why the channels of an actor stay open.
+/// The reason why the channels of an actor stay open.
 const HERE: &str = "the test and its actor wait for each other";
 
 fn identity() -> Identity {
     Identity::of(Class::TreeBlock)
 }
 
-/// Rounds of a stress test: a few for every run, many where `USERBTRFS_TORTURE` is set.
+/// Returns the rounds of a stress test: `few`, or `many` if `USERBTRFS_TORTURE` is set.
 fn rounds(few: usize, many: usize) -> usize {
     if env::var_os("USERBTRFS_TORTURE").is_some() { many } else { few }
 }
@@ -34,7 +34,7 @@ fn until_queued(lock: &RawTreeLock, count: usize) {
     }
 }
 
-/// A thread that takes the lock, says that it has it, and releases it when told to.
+/// A thread that takes the lock, reports that it has it, and releases it on request.
 struct Actor {
     entered: Receiver<()>,
     leave: Sender<()>,
@@ -70,7 +70,7 @@ impl Actor {
         assert!(self.entered.recv_timeout(Duration::from_millis(20)).is_err());
     }
 
-    /// Releases; returns how many threads that woke.
+    /// Releases the lock; returns the number of threads that it woke.
     fn leaves(&self) -> usize {
         self.leave.send(()).expect(HERE);
         self.woken.recv().expect(HERE)
@@ -203,7 +203,7 @@ fn against_a_stream(mode: Mode, hold: Duration, judge: impl FnOnce(&RawTreeLock)
     });
 }
 
-/// Ends the stream, also when its judge panics.
+/// Ends the stream, even if `judge` panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -260,7 +260,7 @@ fn a_waiter_is_overtaken_for_one_wake_up_only() {
     assert!(waiter < order.iter().position(|name| *name == "newcomer again"), "{order:?}");
 }
 
-/// Threads that read, write, downgrade and attempt by turns; the pair is equal whenever seen.
+/// Runs threads that read, write, downgrade and try in turn; asserts that the pair is always equal.
 fn crowd(threads: usize, rounds: usize) {
     let lock = Arc::new(TreeLock::new(LABEL, (0_usize, 0_usize)));
     let writes = AtomicUsize::new(0);
@@ -279,7 +279,7 @@ fn crowd(threads: usize, rounds: usize) {
     assert_eq!(pair, (writes, writes));
 }
 
-/// One acquisition of some kind; returns how often it wrote.
+/// Takes the lock once, in a way chosen by `kind`; returns the number of writes.
 fn one_turn(lock: &Arc<TreeLock<(usize, usize)>>, kind: usize) -> usize {
     let equal = |pair: &(usize, usize)| assert_eq!(pair.0, pair.1);
     match kind % 5 {

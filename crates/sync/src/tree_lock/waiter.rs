@@ -1,34 +1,34 @@
-//! A thread in the queue of a tree lock, asleep until it gets a signal.
+//! A thread in the queue of a tree lock, which sleeps until it receives a signal.
 
 use crate::nesting::Mode;
 use crate::oneshot::Slot;
 use crate::order::WaitLimit;
 use crate::primitives::Spin;
 
-/// What a waiter is told.
+/// A signal to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// The lock can be entered: claim it.
     Claim,
-    /// The lock is yours.
+    /// The waiter holds the lock.
     Granted,
 }
 
 /// One queued thread.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// How it wants the lock.
+    /// The mode in which it waits for the lock.
     pub(super) mode: Mode,
     signal: Slot<Signal>,
 }
 
 impl Waiter {
-    /// A waiter without a signal.
+    /// Creates a waiter without a signal.
     pub(super) fn new(mode: Mode) -> Self {
         Self { mode, signal: Slot::new() }
     }
 
-    /// Gives the signal, and wakes the waiter if it sleeps.
+    /// Sends the signal, and wakes the waiter if it sleeps.
     pub(super) fn give(&self, signal: Signal) {
         self.signal.tell(signal);
     }
