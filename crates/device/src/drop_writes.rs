@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn power_comes_back_while_nothing_was_dropped() {
+    fn restore_succeeds_until_a_write_is_dropped() {
         let (below, device) = switched();
         assert!(device.restore());
         device.cut();
@@ -215,7 +215,7 @@ mod tests {
 
     /// A write during the cut has either reached the device when `cut` returns, or never does.
     #[test]
-    fn nothing_arrives_after_the_cut() {
+    fn no_write_reaches_the_device_after_the_cut() {
         for _ in 0..50 {
             let (below, device) = switched();
             std::thread::scope(|scope| {

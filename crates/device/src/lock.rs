@@ -123,7 +123,7 @@ pub(crate) fn wait_while_closing(file: &File) {
     }
 }
 
-/// Returns the device number of the mount that the holder of an image serves, the lowest if there
+/// Returns the device number of the mount that the holder of an image serves, the first if there
 /// are several; `None` if there is none, or if the image cannot be read.
 pub fn mount_of_holder(image: &Path) -> Option<u64> {
     let kind = image.metadata().ok()?.file_type();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_gives_its_buffer_back() {
+    fn failed_read_returns_its_buffer() {
         let device = MemoryDevice::new(10);
         let completion = device.run(Request::Read { offset: 9, buffer: Buffer::zeroed(2) });
         assert!(completion.result.is_err());

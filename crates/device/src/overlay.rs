@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_that_of_the_device_below() {
+    fn overlay_has_the_length_of_the_device_below() {
         let (_, overlay) = over(vec![7; PAGE + 10], 1 << 20);
         write(&overlay, PAGE as u64 + 5, &[1; 5]).unwrap();
         assert_eq!(overlay.read(PAGE as u64, 10).unwrap()[..], [7, 7, 7, 7, 7, 1, 1, 1, 1, 1]);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_its_part_alone() {
+    fn slice_exposes_only_its_range() {
         let slice = Slice::new(Arc::new(Buffer::from(&b"abcdef"[..])), 2..5);
         assert_eq!(&slice[..], b"cde");
         assert_eq!((slice.len(), slice.misalignment()), (3, 2));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a part of the buffer")]
-    fn does_not_reach_beyond_its_buffer() {
+    fn slice_beyond_its_buffer_panics() {
         drop(Slice::new(Arc::new(Buffer::zeroed(4096)), 4000..4097));
     }
 }

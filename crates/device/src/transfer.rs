@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_medium_names_device_and_place() {
+    fn io_error_names_device_and_access() {
         let mut transfer = read_of_100();
         let error = transfer.advance(Err(Errno::IO)).unwrap().unwrap_err();
         let text = error.to_string();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_holds_nothing() {
+    fn root_requires_that_no_block_is_held() {
         assert!(allowed(Nesting::Root, (2, Read), &[]));
         assert!(!allowed(Nesting::Root, (1, Read), &[(2, Read)]));
     }
@@ -154,21 +154,21 @@ mod tests {
     }
 
     #[test]
-    fn right_wants_the_parent() {
+    fn right_requires_the_parent() {
         assert!(allowed(Nesting::Right, (0, Read), &[(1, Read), (0, Read)]));
         assert!(!allowed(Nesting::Right, (0, Read), &[(0, Read)]));
         assert!(!allowed(Nesting::Right, (1, Read), &[(2, Read), (1, Read), (0, Read)]));
     }
 
     #[test]
-    fn left_wants_the_parent_for_writing() {
+    fn left_requires_the_parent_for_writing() {
         assert!(allowed(Nesting::Left, (0, Write), &[(1, Write), (0, Write)]));
         assert!(!allowed(Nesting::Left, (0, Write), &[(1, Read), (0, Write)]));
         assert!(!allowed(Nesting::Left, (0, Write), &[(0, Write)]));
     }
 
     #[test]
-    fn new_blocks_want_their_origin_for_writing() {
+    fn new_blocks_require_their_origin_for_writing() {
         for token in [Nesting::Cow, Nesting::Split] {
             assert!(allowed(token, (1, Write), &[(1, Write)]));
             assert!(!allowed(token, (1, Write), &[(1, Read)]));

@@ -369,7 +369,7 @@ fn thread_makes_no_ring_for_batches_that_gain_nothing_by_it() {
 }
 
 #[test]
-fn polling_brings_a_batch_to_its_end() {
+fn polling_completes_a_batch() {
     everywhere(|device, bytes| {
         let ticket = device.submit(vec![read(&(0..LEN)), Request::Flush]);
         while !device.is_ready(&ticket) {
@@ -433,7 +433,7 @@ fn threads_write_side_by_side() {
 }
 
 #[test]
-fn unaligned_neighbours_in_one_batch_keep_each_other() {
+fn unaligned_adjacent_writes_of_one_batch_are_all_kept() {
     everywhere(|device, mut model| {
         let batch: Vec<_> = (0..64)
             .map(|n| {

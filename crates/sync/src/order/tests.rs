@@ -71,7 +71,7 @@ fn sets_are_taken_sorted() {
 }
 
 #[test]
-fn protocols_enter_by_hand() {
+fn held_entries_of_other_protocols_are_checked() {
     let rename = Mutex::new(Class::RenameMutex, ());
     let handle = Held::acquire(Identity::of(Class::TransactionHandle));
     assert!(complaint(|| drop(rename.lock())).contains("transaction handle"));
