@@ -86,8 +86,7 @@ impl FileDevice {
         }
     }
 
-    /// Returns the result of a request, with offsets of the file, that needs no engine; `None` if it
-    /// needs one.
+    /// Returns the result of a request, with offsets of the file, if it needs no engine.
     fn decide(&self, request: &Request) -> Option<Result<(), DeviceError>> {
         match request {
             Request::Read { .. } | Request::Write { .. } if request.access().len == 0 => {

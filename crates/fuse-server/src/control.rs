@@ -15,7 +15,8 @@
 //! 2. The socket is found by the number that the kernel gave the mount as a device, which is the
 //!    same wherever it can be seen. A file that a dead server left is no obstacle.
 //! 3. Nobody waits for an asker: each has a thread of its own, and what comes in parts is dropped
-//!    where it is not read. When the service ends, so do all connections.
+//!    where it is not read. When the service ends, so do all connections, but for those that asked
+//!    to be answered when the mount has ended.
 //!
 //! What is asked and answered is for others to say; nothing here knows it.
 
@@ -23,8 +24,8 @@ mod client;
 mod server;
 mod socket;
 
-pub use client::{AskError, ask, is_mounted};
-pub use server::{Answer, Answerer, Control, ReplyStream, Sent};
+pub use client::{AskError, ask, check, is_mounted};
+pub use server::{Answer, Answerer, Control, ReplyStream, Sent, Waiting};
 
 /// The most bytes of a question.
 const QUESTION_MAX: u64 = 64 << 10;

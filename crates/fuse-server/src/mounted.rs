@@ -156,8 +156,15 @@ impl UnmountHandle {
         self.session.stop()
     }
 
-    /// Unmounts, if nobody uses it.
-    pub fn unmount(&self) -> Result<(), MountError> {
-        self.session.unmount()
+    /// Unmounts if nobody uses it. Returns whether that ended the mount: it does not if the mount
+    /// has another place, by a bind mount or in another namespace.
+    pub fn unmount(&self) -> Result<bool, MountError> {
+        self.session.unmount()?;
+        Ok(!self.session.is_mounted())
+    }
+
+    /// The path at which it was mounted.
+    pub fn point(&self) -> &Path {
+        self.session.point()
     }
 }

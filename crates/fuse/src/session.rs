@@ -102,6 +102,11 @@ impl Session {
         self.mount.unmount()
     }
 
+    /// Returns whether it is mounted anywhere.
+    pub fn is_mounted(&self) -> bool {
+        self.mount.is_alive()
+    }
+
     /// Unmounts if nobody uses it; says whether that ended the session. It does not where the mount
     /// has been given a second place, by a bind mount or in another namespace.
     pub fn ends_by_unmount(&self) -> bool {

@@ -60,6 +60,8 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Files(verb) => verb::run(global, verb),
         Verb::Shell(args) => shell::prompt::run(global, args),
         Verb::Mount(args) => admin::mount::run(global, args),
+        Verb::Umount(args) => admin::umount::run(global, args),
+        Verb::Filesystem(verb) => admin::filesystem::run(global, verb),
         Verb::Stats(args) => admin::stats::run(global, args),
         Verb::Trace(args) => admin::trace::run(global, args),
         Verb::Subvolume(verb) => admin::subvolume::run(global, verb),

@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use thiserror::Error;
@@ -40,7 +40,7 @@ pub enum AskError {
         mount: PathBuf,
     },
     /// Only who has mounted it may ask.
-    #[error("{}: user {user} has mounted it, and may ask alone", path.display())]
+    #[error("{}: permission denied: mounted by user {user}", path.display())]
     Stranger {
         /// The path.
         path: PathBuf,
@@ -113,19 +113,41 @@ fn pass_on(from: &mut dyn io::BufRead, out: &mut dyn Write) -> Result<u64, AskEr
     }
 }
 
-fn connect(point: &Path) -> Result<UnixStream, AskError> {
+/// Checks that `point` is where a filesystem of ours is mounted.
+pub fn check(point: &Path) -> Result<(), AskError> {
+    find(point).map(drop)
+}
+
+/// Returns the number as a device of what is mounted at a path. Nothing else is asked for: that much
+/// the kernel says of another user's mount, too.
+fn device_of(path: &Path) -> io::Result<u64> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, path, flags, StatxFlags::empty())?;
+    Ok(makedev(found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Returns the number of the mount at `point` as a device, and its line in the table of mounts.
+fn find(point: &Path) -> Result<(u64, Line), AskError> {
     let path = || point.to_owned();
     let wrong = |error| AskError::Point { path: path(), error };
     let whole = point.canonicalize().map_err(wrong)?;
-    let device = whole.metadata().map_err(wrong)?.dev();
+    let device = device_of(&whole).map_err(wrong)?;
     let table = fs::read("/proc/self/mountinfo").map_err(wrong)?;
-    let mounts = mounts_of(&table, &name(device));
-    let Some(first) = mounts.first() else {
+    let mut mounts = mounts_of(&table, &name(device));
+    if mounts.is_empty() {
         return Err(AskError::NotMounted { path: path() });
-    };
-    if !mounts.iter().any(|mount| mount.point == whole) {
-        return Err(AskError::Within { path: path(), mount: first.point.clone() });
     }
+    let is_point = mounts.iter().any(|mount| mount.point == whole);
+    let first = mounts.swap_remove(0);
+    match is_point {
+        true => Ok((device, first)),
+        false => Err(AskError::Within { path: path(), mount: first.point }),
+    }
+}
+
+fn connect(point: &Path) -> Result<UnixStream, AskError> {
+    let (device, first) = find(point)?;
+    let path = || point.to_owned();
     let sockets = directories().into_iter().filter(|directory| open_own(directory).is_ok());
     let mut streams =
         sockets.filter_map(|directory| UnixStream::connect(directory.join(name(device))).ok());
@@ -134,7 +156,7 @@ fn connect(point: &Path) -> Result<UnixStream, AskError> {
         None if first.user == geteuid().as_raw().to_string() => {
             Err(AskError::NoServer { path: path() })
         }
-        None => Err(AskError::Stranger { path: path(), user: first.user.clone() }),
+        None => Err(AskError::Stranger { path: path(), user: first.user }),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -29,7 +30,15 @@ pub enum Answer {
     /// What comes in parts: is given the way out, and what it gives back is dropped when the asker
     /// is gone, or the service ends.
     Parts(Box<dyn FnOnce(ReplyStream) -> Box<dyn Send> + Send>),
+    /// The outcome of the whole mount: the function begins to end it, and [`Waiting::tell`] answers
+    /// when it has ended. If the function fails, its error is the answer.
+    AtEnd(Box<dyn FnOnce() -> Result<(), String> + Send>),
 }
+
+/// The askers that are answered when the mount has ended. Dropped without that, they learn that
+/// there is no answer.
+#[derive(Debug, Default)]
+pub struct Waiting(Vec<UnixStream>);
 
 /// Answers questions, or says why not. Dropped when the service ends.
 pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
@@ -65,8 +74,15 @@ struct Shared {
 #[derive(Default)]
 struct State {
     over: bool,
-    /// Those that are there, and how each is ended.
-    connections: Vec<(UnixStream, JoinHandle<()>)>,
+    connections: Vec<Connection>,
+}
+
+/// A connection that is served.
+struct Connection {
+    stream: UnixStream,
+    thread: JoinHandle<()>,
+    /// Whether it is answered when the mount has ended.
+    at_end: Arc<AtomicBool>,
 }
 
 impl Control {
@@ -95,8 +111,13 @@ impl Control {
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
+impl Control {
+    /// Ends the service; returns the askers that are to be answered when the mount has ended.
+    pub fn close(mut self) -> Waiting {
+        self.end()
+    }
+
+    fn end(&mut self) -> Waiting {
         drop(self.place.take());
         self.shared.state.lock().over = true;
         // Wakes who accepts. Where it failed, it would wait for ever.
@@ -106,14 +127,38 @@ impl Drop for Control {
             accepting.join().expect("who accepts does not panic");
         }
         let connections = std::mem::take(&mut self.shared.state.lock().connections);
-        for (stream, _) in &connections {
+        for connection in connections.iter().filter(|it| !it.at_end.load(Ordering::SeqCst)) {
             // It may have been closed by the other side.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
-        for (_, thread) in connections {
+        let mut waiting = Waiting::default();
+        for Connection { stream, thread, at_end } in connections {
             // A question that made it panic was not answered.
             let _ = thread.join();
+            if at_end.load(Ordering::SeqCst) {
+                waiting.0.push(stream);
+            }
         }
+        waiting
+    }
+}
+
+impl Waiting {
+    /// Answers that the mount has ended, well or with an error.
+    pub fn tell(self, outcome: Result<(), &str>) {
+        for mut stream in self.0 {
+            // An asker that is gone does not want an answer.
+            let _ = match outcome {
+                Ok(()) => stream.write_all(b"whole 0\n"),
+                Err(why) => write_error(&stream, why),
+            };
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        drop(self.end());
     }
 }
 
@@ -143,25 +188,30 @@ impl Shared {
     /// Starts a thread for a connection; where that cannot be, it is closed.
     fn begin(self: &Arc<Self>, stream: UnixStream) {
         let mut state = self.state.lock();
-        state.connections.retain(|(_, thread)| !thread.is_finished());
+        let is_served =
+            |it: &Connection| !it.thread.is_finished() || it.at_end.load(Ordering::SeqCst);
+        state.connections.retain(is_served);
         if state.over || state.connections.len() >= CONNECTIONS_MAX {
             return;
         }
         let Ok(handle) = stream.try_clone() else { return };
-        let shared = Arc::clone(self);
+        let (shared, at_end) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
+        let of_thread = Arc::clone(&at_end);
         let builder = thread::Builder::new().name("control".to_owned());
         let spawned = builder.spawn(move || {
             // Who is gone does not want an answer.
-            let _ = shared.converse(&stream);
-            // There is another handle of it.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = shared.converse(&stream, &of_thread);
+            if !of_thread.load(Ordering::SeqCst) {
+                // There is another handle of it.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
         });
         if let Ok(thread) = spawned {
-            state.connections.push((handle, thread));
+            state.connections.push(Connection { stream: handle, thread, at_end });
         }
     }
 
-    fn converse(&self, mut stream: &UnixStream) -> io::Result<()> {
+    fn converse(&self, mut stream: &UnixStream, at_end: &AtomicBool) -> io::Result<()> {
         let words = read_question(stream)?;
         match (self.answerer)(&words) {
             Ok(Answer::Whole(bytes)) => {
@@ -176,9 +226,21 @@ impl Shared {
                 drop(guard);
                 ended.map(drop)
             }
-            Err(why) => writeln!(stream, "error {}", why.replace('\n', " ")),
+            Ok(Answer::AtEnd(begin)) => {
+                // Before the mount can end, and with it the service.
+                at_end.store(true, Ordering::SeqCst);
+                begin().or_else(|why| {
+                    at_end.store(false, Ordering::SeqCst);
+                    write_error(stream, &why)
+                })
+            }
+            Err(why) => write_error(stream, &why),
         }
     }
+}
+
+fn write_error(mut stream: &UnixStream, why: &str) -> io::Result<()> {
+    writeln!(stream, "error {}", why.replace('\n', " "))
 }
 
 /// Whether it is this user who asks.
@@ -258,6 +320,25 @@ mod tests {
         assert_eq!(answer(&cut), "");
         drop(control);
         assert!(UnixStream::connect(&path).is_err() && !path.exists());
+    }
+
+    #[test]
+    fn asker_for_the_end_is_answered_after_the_service_has_ended() {
+        let (heard, is_heard) = std::sync::mpsc::sync_channel(4);
+        let (_folder, control, path) = service(Box::new(move |words| {
+            let (fails, heard) = (words == [b"fail"], heard.clone());
+            Ok(Answer::AtEnd(Box::new(move || {
+                heard.send(()).unwrap();
+                if fails { Err("busy".into()) } else { Ok(()) }
+            })))
+        }));
+        assert_eq!(answer(&asked(&path, b"fail\0\0")), "error busy\n");
+        let (first, second) = (asked(&path, b"x\0\0"), asked(&path, b"x\0\0"));
+        (0..3).for_each(|_| is_heard.recv().unwrap());
+        let waiting = control.close();
+        assert!(UnixStream::connect(&path).is_err());
+        waiting.tell(Ok(()));
+        assert_eq!((answer(&first), answer(&second)), ("whole 0\n".into(), "whole 0\n".into()));
     }
 
     #[test]

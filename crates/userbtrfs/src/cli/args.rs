@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::admin::filesystem::FilesystemVerb;
 use super::admin::log::{LogArgs, LogVerb};
 use super::admin::mount::MountArgs;
 use super::admin::stats::StatsArgs;
 use super::admin::trace::TraceMountArgs;
+use super::admin::umount::UmountArgs;
 use super::host::image::ImageArgs;
 use super::shell::prompt::ShellArgs;
 use super::verb::FileVerb;
@@ -112,8 +114,13 @@ pub(crate) enum Verb {
     Files(FileVerb<RootArgs, WriteArgs>),
     /// Do all this to one image: a command a line, from a prompt or a script
     Shell(ShellArgs),
-    /// Mount an image by FUSE; umount(8) or fusermount3 -u ends that
+    /// Mount an image by FUSE
     Mount(MountArgs),
+    /// Unmount, and wait until the image is closed
+    Umount(UmountArgs),
+    /// Act on a mounted filesystem
+    #[command(subcommand)]
+    Filesystem(FilesystemVerb),
     /// Show how a mount is, and what was counted since it began
     Stats(StatsArgs),
     /// Print a line for each fsync in a mount, until that ends: how it went, how much, and where

@@ -43,6 +43,7 @@ mod superblocks;
 mod support;
 mod surroundings;
 mod tree_blocks;
+mod umount;
 mod whole_disks;
 mod worsening;
 mod writing;

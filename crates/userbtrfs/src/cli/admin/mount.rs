@@ -16,6 +16,7 @@
 
 mod control;
 pub(in crate::cli) mod helper;
+mod loop_device;
 mod options;
 mod ready;
 mod signals;
@@ -41,6 +42,7 @@ use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{is_in_use, patiently};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::{complain, message, remark};
+use loop_device::LoopDevice;
 use options::OptionList;
 
 #[derive(clap::Args)]
@@ -82,6 +84,8 @@ struct MountTarget<'a> {
     name: String,
     /// It is a block device that the kernel claims.
     is_claimed: bool,
+    /// The loop device that stands for an image file, so that the kernel mounts a block device.
+    loop_device: Option<LoopDevice>,
 }
 
 pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
@@ -105,7 +109,7 @@ impl<'a> MountTarget<'a> {
         let is_root = rustix::process::geteuid().is_root();
         // Of what is only read there may be several mounts, which the kernel would take for one.
         let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image.image);
-        Ok(Self { global, args, wishes, image, name, is_claimed })
+        Ok(Self { global, args, wishes, image, name, is_claimed, loop_device: None })
     }
 
     /// Mounts, and serves to the end.
@@ -113,6 +117,13 @@ impl<'a> MountTarget<'a> {
         let (mounted, switch, mut signals) = self.begin()?;
         self.complain_of_failure(&mounted);
         let control = self.listen(&mounted, switch);
+        if self.global.verbose > 0 && !self.is_claimed {
+            remark(
+                self.global,
+                "mount: umount(8) returns before the image is closed, and sync(2) does not commit; \
+                 use \"userbtrfs umount\" and \"userbtrfs filesystem sync\"",
+            );
+        }
         if self.args.say_ready {
             ready::say()?;
         }
@@ -126,11 +137,13 @@ impl<'a> MountTarget<'a> {
         };
         let ender = thread::Builder::new().spawn(ender).context("cannot start a thread")?;
         mounted.wait();
-        drop(control);
+        let waiting = control.map(Control::close).unwrap_or_default();
         handle.close();
         ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
-        mounted.end().with_context(|| self.name.clone())?;
-        Ok(ExitCode::SUCCESS)
+        let ended = mounted.end().with_context(|| self.name.clone());
+        let why = ended.as_ref().err().map(message);
+        waiting.tell(why.as_deref().map_or(Ok(()), Err));
+        ended.map(|()| ExitCode::SUCCESS)
     }
 
     /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
@@ -178,11 +191,18 @@ impl<'a> MountTarget<'a> {
             opened = self.open_device();
         }
         let device = Arc::new(opened.map_err(|error| self.explain(error))?);
+        if self.wishes.loop_device && !self.wishes.is_read_only() && !self.is_claimed {
+            self.loop_device = Some(LoopDevice::attach(&self.image.image)?);
+            self.is_claimed = true;
+        }
         if !self.is_claimed {
             return Ok((device, None));
         }
         let signals = signals::heed()?;
-        match self.mount() {
+        let mounted = self.mount();
+        // From now on it goes with the mount; if there is none, it goes at once.
+        self.loop_device = None;
+        match mounted {
             Ok(mount) => Ok((device, Some((signals, mount)))),
             Err(error) if is_not_permitted(&error) => {
                 drop(device);
@@ -256,8 +276,10 @@ impl<'a> MountTarget<'a> {
         let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
         ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
         let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.image.image));
+        let claimed = self.loop_device.as_ref().map(LoopDevice::path);
+        let claimed = source(claimed.unwrap_or(&self.image.image));
         let options = MountOptions {
-            source: if self.is_claimed { source(&self.image.image) } else { shown },
+            source: if self.is_claimed { claimed } else { shown },
             subtype: KIND.to_owned(),
             block_size: self.is_claimed.then_some(BLOCK),
             flags: self.wishes.flags,

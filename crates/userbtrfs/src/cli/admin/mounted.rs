@@ -21,6 +21,18 @@ pub(in crate::cli) fn ask(global: &Global, point: &Path, words: &[OsString]) -> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Asks the server of the mount that `path` lies in.
+pub(in crate::cli) fn ask_of_any(
+    global: &Global,
+    path: &Path,
+    words: &[OsString],
+) -> Result<ExitCode> {
+    match control::check(path) {
+        Err(AskError::Within { mount, .. }) => ask(global, &mount, words),
+        _ => ask(global, path, words),
+    }
+}
+
 /// Whether there may be an answer soon: a mount is there before its server answers.
 fn is_beginning(error: &AskError) -> bool {
     matches!(error, AskError::NoServer { .. })

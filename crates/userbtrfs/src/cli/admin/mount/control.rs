@@ -6,20 +6,22 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use userbtrfs::SyncRecord;
 use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
-use userbtrfs::mount::{Mounted, StatsHandle};
+use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{OfMount, OnOff};
 use crate::cli::admin::subvolume;
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
+use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
 use crate::cli::{in_a_line, message};
 
@@ -36,6 +38,13 @@ struct Question {
 #[derive(Subcommand)]
 enum Asked {
     Stats,
+    Sync,
+    Umount {
+        /// End it, whoever uses it.
+        #[arg(long)]
+        force: bool,
+        point: PathBuf,
+    },
     DropWrites {
         #[arg(value_enum)]
         toggle: OnOff,
@@ -53,6 +62,7 @@ enum Asked {
 /// What questions are about.
 struct Served {
     stats_handle: StatsHandle,
+    unmount_handle: UnmountHandle,
     /// Nothing where the mount is only read.
     switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
@@ -61,7 +71,12 @@ struct Served {
 /// Answers from now on who asks about a mount. To be dropped before the mount ends.
 pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
-    let served = Served { stats_handle: mounted.stats_handle(), switch, followers: Arc::default() };
+    let served = Served {
+        stats_handle: mounted.stats_handle(),
+        unmount_handle: mounted.unmount_handle(),
+        switch,
+        followers: Arc::default(),
+    };
     let served = Arc::new(served);
     let answer = move |words: &[Vec<u8>]| served.answer(words).map_err(|error| message(&error));
     Ok(Control::listen(device, Box::new(answer))?)
@@ -79,6 +94,8 @@ impl Served {
                     OfMount { stats_handle: &self.stats_handle, switch: self.switch.as_deref() };
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
+            Asked::Sync => filesystem.commit()?,
+            Asked::Umount { force, point } => return self.umount(force, &point),
             Asked::DropWrites { toggle } => self.drop_writes(toggle)?,
             Asked::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
             Asked::SubvolumeList => subvolume::write_list(&mut out, filesystem, format)?,
@@ -87,6 +104,23 @@ impl Served {
             }
         }
         Ok(Answer::Whole(out))
+    }
+
+    /// Ends the mount. Where that only takes one of several places away, it says so at once.
+    fn umount(&self, force: bool, point: &Path) -> Result<Answer> {
+        let handle = self.unmount_handle.clone();
+        ensure!(point == handle.point(), "{}", umount::OTHER_PLACE);
+        Ok(Answer::AtEnd(Box::new(move || match force {
+            true => handle.stop().map_err(|error| error.to_string()),
+            false => match handle.unmount() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(umount::STILL_MOUNTED.to_owned()),
+                Err(error) if error.is_busy() => {
+                    Err(format!("{}: target is busy", handle.point().display()))
+                }
+                Err(error) => Err(error.to_string()),
+            },
+        })))
     }
 
     fn drop_writes(&self, toggle: OnOff) -> Result<()> {

@@ -1,5 +1,6 @@
-//! The command as a helper of mount(8): called as `mount.fuse.userbtrfs IMAGE DIR -o OPTS`, as
-//! that does for `mount -t fuse.userbtrfs` and for a line of `/etc/fstab`.
+//! The command as a helper of mount(8) and umount(8): called as
+//! `mount.fuse.userbtrfs IMAGE DIR -o OPTS`, as mount(8) does for `-t fuse.userbtrfs` and for a line
+//! of `/etc/fstab`, and as `umount.fuse.userbtrfs DIR`, as umount(8) does for such a mount.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -16,13 +17,33 @@ pub(crate) enum Called {
 /// Takes the arguments that it was called with.
 pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Called {
     let given: Vec<_> = given.collect();
-    let is_helper = given.first().is_some_and(|name| is_helper(name));
-    if is_helper { translate(&given[1..]) } else { Called::Command(given) }
+    let is_called = |prefix| given.first().is_some_and(|name| has_prefix(name, prefix));
+    if is_called("mount.") {
+        translate(&given[1..])
+    } else if is_called("umount.") {
+        Called::Command(translate_umount(&given[1..]))
+    } else {
+        Called::Command(given)
+    }
 }
 
-fn is_helper(name: &OsStr) -> bool {
+fn has_prefix(name: &OsStr, prefix: &str) -> bool {
     let file = Path::new(name).file_name();
-    file.is_some_and(|file| file.as_encoded_bytes().starts_with(b"mount."))
+    file.is_some_and(|file| file.as_encoded_bytes().starts_with(prefix.as_bytes()))
+}
+
+/// The arguments of umount(8) as those of the verb: `-n`, `-r` and `-t TYPE` have no meaning here.
+fn translate_umount(given: &[OsString]) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "umount".into()];
+    let mut given = given.iter();
+    while let Some(argument) = given.next() {
+        match argument.to_str() {
+            Some("-n" | "-r") => {}
+            Some("-t") => drop(given.next()),
+            _ => arguments.push(argument.clone()),
+        }
+    }
+    arguments
 }
 
 /// The arguments of mount(8) as those of the verb.
@@ -82,6 +103,13 @@ mod tests {
         assert_eq!(called("mount.userbtrfs --help"), command("userbtrfs mount --help --"));
         let in_another = "userbtrfs mount -N -- a b /proc/7/ns/mnt";
         assert_eq!(called("mount.userbtrfs a b -N /proc/7/ns/mnt"), command(in_another));
+    }
+
+    #[test]
+    fn arguments_of_umount_become_those_of_the_verb() {
+        let given = "/sbin/umount.fuse.userbtrfs /mnt -n -v -r -t fuse.userbtrfs";
+        assert_eq!(called(given), command("userbtrfs umount /mnt -v"));
+        assert_eq!(called("umount.fuseblk.userbtrfs /a -l"), command("userbtrfs umount /a -l"));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) struct OptionList {
     tree_log: bool,
     replay: bool,
     discard: bool,
+    /// Whether an image file is mounted by way of a loop device.
+    pub(super) loop_device: bool,
     storage: Storage,
 }
 
@@ -161,6 +163,8 @@ Mount options:
   threads=N                  How many threads receive requests, 1 to 256 [default: one for each
                              processor]
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
+  loop                       Mount an image file by way of a loop device, as root: sync and umount
+                             then wait for the server, as they do for block devices
   offset=BYTES, partition=N  As --offset and --partition
   allow_other                Let other users in
   fsname=NAME                What the table of mounts shows in place of an image file
@@ -191,6 +195,7 @@ impl OptionList {
             tree_log: true,
             replay: true,
             discard: false,
+            loop_device: false,
             storage: Storage { cow: true, sums: true },
         };
         for list in lists {
@@ -246,6 +251,7 @@ impl OptionList {
         match word {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "loop" => self.loop_device = true,
             "notreelog" => self.tree_log = false,
             "nologreplay" | "norecovery" => self.replay = false,
             other => {

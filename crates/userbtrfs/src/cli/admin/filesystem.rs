@@ -1,0 +1,35 @@
+//! `filesystem sync`: makes a mounted filesystem durable.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+
+use crate::cli::admin::mounted::ask_of_any;
+use crate::cli::args::Global;
+
+/// What is done with a mounted filesystem.
+#[derive(Subcommand)]
+pub(crate) enum FilesystemVerb {
+    /// Make everything that was written to a mount durable, by a commit
+    Sync(SyncArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SyncArgs {
+    /// A path in the mount
+    path: PathBuf,
+}
+
+pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
+    let FilesystemVerb::Sync(args) = verb;
+    let named = || args.path.display().to_string();
+    // The kernel writes its dirty pages back; of a mount that is no block device it tells the
+    // server nothing more.
+    let path = File::open(&args.path).with_context(named)?;
+    rustix::fs::syncfs(&path).with_context(named)?;
+    drop(path);
+    ask_of_any(global, &args.path, &["sync".into()])
+}

@@ -1,0 +1,89 @@
+//! `umount`: ends mounts, and waits until their images are closed. umount(8) does not wait for the
+//! server of an image file.
+//!
+//! 1. The server unmounts: it knows when the image is closed, and whether its last commit failed.
+//! 2. A place that the server does not know, such as a bind mount, is unmounted here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, anyhow};
+use rustix::mount::UnmountFlags;
+use userbtrfs::mount::control::{self, AskError};
+
+use crate::cli::args::Global;
+use crate::cli::{fail, message, remark};
+
+#[derive(clap::Args)]
+pub(crate) struct UmountArgs {
+    /// End the mount though it is in use: what programs have written is kept, and what they ask
+    /// for from then on fails
+    #[arg(short, long, conflicts_with = "lazy")]
+    force: bool,
+    /// Take the mount out of the tree of names now, and do not wait; it ends when it is not used
+    /// any more
+    #[arg(short, long)]
+    lazy: bool,
+    /// Where images are mounted
+    #[arg(required = true, value_name = "DIR")]
+    points: Vec<PathBuf>,
+}
+
+/// The server's refusal of a place that is not where it mounted.
+pub(super) const OTHER_PLACE: &str = "mounted elsewhere";
+/// The server's answer if the mount has another place.
+pub(super) const STILL_MOUNTED: &str = "still mounted at another place; the image stays open";
+
+pub(crate) fn run(global: &Global, args: &UmountArgs) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for point in &args.points {
+        if let Err(error) = umount(global, args, point) {
+            fail(&message(&error));
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
+    let named = || point.display().to_string();
+    let whole = point.canonicalize().with_context(named)?;
+    if args.lazy {
+        control::check(&whole)?;
+        return unmount_here(&whole, true);
+    }
+    let words: [&[u8]; 3] = match args.force {
+        true => [b"umount", b"--force", whole.as_os_str().as_encoded_bytes()],
+        false => [b"umount", b"--", whole.as_os_str().as_encoded_bytes()],
+    };
+    match control::ask(&whole, &words, &mut Vec::new()) {
+        Err(AskError::Refused(why)) if why == OTHER_PLACE => unmount_here(&whole, false),
+        Err(AskError::Refused(why)) if why == STILL_MOUNTED => {
+            remark(global, &format!("{}: {why}", named()));
+            Ok(())
+        }
+        // Its server is gone, or another user's: there is nobody to wait for.
+        Err(AskError::NoServer { .. } | AskError::Stranger { .. }) => {
+            unmount_here(&whole, false)?;
+            remark(global, &format!("{}: unmounted; its image may still be open", named()));
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Unmounts by the system call as root, or by fusermount3.
+fn unmount_here(point: &Path, lazy: bool) -> Result<()> {
+    let named = || point.display().to_string();
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW).with_context(named);
+    }
+    let mut helper = Command::new("fusermount3");
+    helper.arg(if lazy { "-uz" } else { "-u" }).arg("--").arg(point);
+    let output = helper.output().context("fusermount3")?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(anyhow!("{}", String::from_utf8_lossy(&output.stderr).trim_end())),
+    }
+}
