@@ -1,4 +1,4 @@
-//! What requests are answered with.
+//! The types of answers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::operation::{Lock, LockKind};
 use crate::values::{DeviceNumber, Handle, NodeId, Timestamp};
 use crate::wire;
 
-/// What a [`Reply`](crate::Reply) sends as a whole.
+/// An answer that a [`Reply`](crate::Reply) sends as a whole.
 pub trait Answer: sealed::Encode {}
 
 impl<T: sealed::Encode> Answer for T {}
@@ -18,7 +18,7 @@ impl<T: sealed::Encode> Answer for T {}
 pub(crate) mod sealed {
     use crate::opcode::Opcode;
 
-    /// Turns into the bytes of a reply to a request of this kind.
+    /// Encodes an answer to a request of this kind.
     pub trait Encode {
         fn encode(&self, opcode: Opcode, put: &mut dyn FnMut(&[u8]));
     }
@@ -27,11 +27,11 @@ pub(crate) mod sealed {
 /// The attributes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The number that stat(2) shows.
+    /// The inode number that stat(2) returns.
     pub ino: u64,
     /// The length in bytes.
     pub size: u64,
-    /// What it takes, in units of 512 bytes.
+    /// The allocated space, in units of 512 bytes.
     pub blocks: u64,
     /// The time of access.
     pub atime: Timestamp,
@@ -41,15 +41,15 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// The kind and the permission bits.
     pub mode: u32,
-    /// How many names it has.
+    /// The number of links.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// Which device, if it is one.
+    /// The device number, for a device.
     pub rdev: DeviceNumber,
-    /// The size of I/O that suits it, in bytes; zero leaves it to the kernel.
+    /// The preferred size of I/O in bytes; zero leaves it to the kernel.
     pub block_size: u32,
 }
 
@@ -58,38 +58,38 @@ pub struct Attributes {
 pub struct Stat {
     /// The attributes.
     pub attributes: Attributes,
-    /// How long the kernel may keep them.
+    /// How long the kernel may cache them.
     pub valid: Duration,
 }
 
 /// Answers STATX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtendedStat {
-    /// The attributes, and for how long.
+    /// The attributes, and how long the kernel may cache them.
     pub stat: Stat,
-    /// The time of birth, where it is known.
+    /// The time of birth, if known.
     pub born: Option<Timestamp>,
 }
 
-/// Answers what finds or makes a name.
+/// Answers requests that find or make a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The node, which gets one reference more; zero for [`Entry::absent`].
+    /// The node, to which the answer adds a reference; zero for [`Entry::absent`].
     pub node: NodeId,
-    /// With the node's number it is unique as long as the filesystem lives.
+    /// The generation: with the node ID it is unique for the lifetime of the filesystem.
     pub generation: u64,
     /// The attributes.
     pub attributes: Attributes,
-    /// How long the kernel may keep the attributes.
+    /// How long the kernel may cache the attributes.
     pub attributes_valid: Duration,
-    /// How long the kernel may keep the name.
+    /// How long the kernel may cache the name.
     pub entry_valid: Duration,
 }
 
 impl Entry {
-    /// There is no such name, and the kernel may keep that so long.
+    /// A negative entry: there is no such name, and the kernel may cache that for `valid`.
     ///
-    /// In a listing with entries: nothing is said about the node.
+    /// In a listing with entries it leaves the node unknown.
     pub fn absent(valid: Duration) -> Self {
         Self {
             node: NodeId(0),
@@ -104,9 +104,9 @@ impl Entry {
 /// Answers OPEN and OPENDIR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What later requests call it.
+    /// The handle that later requests use.
     pub handle: Handle,
-    /// What the kernel may do.
+    /// The flags of the open file.
     pub flags: OpenedFlags,
 }
 
@@ -119,15 +119,15 @@ pub struct Created {
     pub opened: Opened,
 }
 
-/// Answers WRITE: how many bytes were taken.
+/// Answers WRITE: the number of bytes written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written(pub u32);
 
-/// Answers COPY_FILE_RANGE: how many bytes were copied, at most as many as asked for.
+/// Answers COPY_FILE_RANGE: the number of bytes copied, at most as many as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied(pub u64);
 
-/// Answers LSEEK: where it is.
+/// Answers LSEEK: the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub u64);
 
@@ -135,24 +135,24 @@ pub struct Position(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(pub u64);
 
-/// Answers POLL: the events of poll(2) that are there.
+/// Answers POLL: the events of poll(2) that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Events(pub u32);
 
 /// Answers STATFS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// All blocks, in units of `fragment_size`.
+    /// The number of blocks, in units of `fragment_size`.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// The number of free blocks.
     pub blocks_free: u64,
-    /// Blocks that users may still fill.
+    /// The number of blocks available to unprivileged users.
     pub blocks_available: u64,
-    /// All nodes; zero where there is no bound.
+    /// The number of inodes; zero if there is no limit.
     pub files: u64,
-    /// Nodes that are free.
+    /// The number of free inodes.
     pub files_free: u64,
-    /// The size of I/O that suits, in bytes.
+    /// The preferred size of I/O in bytes.
     pub block_size: u32,
     /// The longest name, in bytes.
     pub name_max: u32,
@@ -243,7 +243,7 @@ impl sealed::Encode for ExtendedStat {
     }
 }
 
-/// The masks are those of statx(2).
+/// Encodes attributes for STATX; the masks are those of statx(2).
 fn statx_attr(from: &Attributes, born: Option<Timestamp>) -> wire::StatxAttr {
     const BASIC: u32 = 0x7ff;
     const BORN: u32 = 0x800;

@@ -1,10 +1,10 @@
 //! One descriptor of the FUSE device.
 //!
-//! 1. A request is answered through the descriptor that it came by: the kernel knows it there
-//!    only. Notices go through any.
+//! 1. A request is answered through the descriptor that it was received from: the kernel knows it
+//!    only there. Notices can be sent through any.
 //! 2. A message is read and written as a whole, in one call.
-//! 3. A reply that the kernel will not take is dropped where nobody waits for it any more, and is
-//!    followed by EIO where somebody may.
+//! 3. A reply that the kernel rejects is dropped if no caller waits for it any more, and is
+//!    followed by EIO if one may.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -20,14 +20,14 @@ use crate::interrupts::Interrupts;
 use crate::load_estimate::LoadEstimate;
 use crate::wire;
 
-/// Errors of the system below this number can be answered.
+/// The kernel accepts error numbers below this in replies.
 const ERRNO_END: i32 = 512;
-/// How long to wait where the kernel has no memory.
+/// How long to wait if the kernel is out of memory.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Parts of a message that need no allocation.
+/// The number of parts of a message, with its header, that need no allocation.
 const FEW_PARTS: usize = 8;
 
-/// A descriptor, and what all descriptors of the mount share.
+/// A descriptor, and the state that all descriptors of the mount share.
 #[derive(Debug)]
 pub(crate) struct Channel {
     device: OwnedFd,
@@ -40,7 +40,7 @@ struct Shared {
     load_estimate: LoadEstimate,
 }
 
-/// Why nothing more will come.
+/// Why no more requests can be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The filesystem is no longer mounted, or the mount was aborted.
@@ -50,13 +50,13 @@ pub(crate) enum End {
 }
 
 impl Channel {
-    /// The first of a mount.
+    /// Creates the first channel of a mount.
     pub(crate) fn new(device: OwnedFd) -> Self {
         let shared = Shared { interrupts: Interrupts::new(), load_estimate: LoadEstimate::new() };
         Self { device, shared: Arc::new(shared) }
     }
 
-    /// Another of the same mount.
+    /// Creates another channel of the same mount.
     pub(crate) fn beside(&self, device: OwnedFd) -> Self {
         Self { device, shared: self.shared.clone() }
     }
@@ -73,15 +73,16 @@ impl Channel {
         &self.shared.load_estimate
     }
 
-    /// The next message; waits for it. What a buffer has room for takes memory where it was used.
+    /// Waits for the next message and returns it. Only the part of the buffer that was ever filled
+    /// takes memory.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], End> {
         loop {
             buffer.clear();
             match read(&self.device, spare_capacity(buffer)) {
                 Ok(_) => return Ok(buffer),
-                // ENOENT: who asked went away before we came to read.
+                // ENOENT: the request was interrupted before it was read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // The kernel found no room for the request or the buffer: that passes.
+                // The kernel is out of memory for the moment.
                 Err(Errno::NOMEM) => thread::sleep(PAUSE),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Err(End::Gone),
                 Err(error) => return Err(End::Failed(error)),
@@ -89,7 +90,7 @@ impl Channel {
         }
     }
 
-    /// Answers a request, with what the parts make together.
+    /// Answers a request with the concatenated parts.
     pub(crate) fn answer(&self, unique: u64, parts: &[IoSlice<'_>]) {
         match self.write(unique, 0, parts) {
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
@@ -100,15 +101,15 @@ impl Channel {
         }
     }
 
-    /// Answers a request with an error; one that the kernel does not take goes as EIO.
+    /// Answers a request with an error; one that the kernel does not accept is sent as EIO.
     pub(crate) fn refuse(&self, unique: u64, error: Errno) {
         let raw = error.raw_os_error();
         let number = if (1..ERRNO_END).contains(&raw) { raw } else { Errno::IO.raw_os_error() };
-        // Who does not take an error has gone.
+        // If even this fails, the request no longer exists.
         let _ = self.write(unique, -number, &[]);
     }
 
-    /// Tells something unasked.
+    /// Sends a notice.
     pub(crate) fn notify(&self, notice: wire::Notice, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         self.write(0, notice.number(), parts)
     }

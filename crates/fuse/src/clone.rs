@@ -7,18 +7,19 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-/// The device that mounts are served through.
+/// The FUSE device.
 pub(crate) const DEVICE: &str = "/dev/fuse";
 
-/// `_IOR(229, 0, uint32_t)`: makes a new descriptor one of the mount that the given one serves.
+/// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`: attaches a new descriptor to the mount of the
+/// given one.
 const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
 
-/// Opens the device anew.
+/// Opens the device.
 pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
     open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Another descriptor of the same mount: what is received by it is answered by it.
+/// Returns another descriptor of the same mount. Requests received from it are answered through it.
 pub(crate) fn clone(device: impl AsFd) -> Result<OwnedFd, Errno> {
     let descriptor = u32::try_from(device.as_fd().as_raw_fd()).map_err(|_| Errno::BADF)?;
     let new = open_device()?;

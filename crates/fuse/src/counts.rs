@@ -1,16 +1,16 @@
-//! How many requests of each kind there were.
+//! Counters of requests, by kind.
 //!
-//! 1. Each thread counts for itself, where nobody else writes: counting costs no more than a store.
-//! 2. A sum is of no one moment: requests may come while it is made.
+//! 1. Each thread has its own counters, which only it writes: counting costs no more than a store.
+//! 2. A sum is no consistent snapshot: requests may be counted while it is computed.
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
 use crate::opcode::Opcode;
 
-/// One more than the highest number of a kind. What is not known counts as zero, which none has.
+/// The highest number of a kind plus one. Unknown kinds count as zero, which no kind uses.
 const KINDS: usize = 54;
 
-/// Requests by kind.
+/// The number of requests of each kind.
 pub(crate) struct Counts([AtomicU64; KINDS]);
 
 impl Default for Counts {
@@ -20,20 +20,20 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts a request. For the thread alone whose counts these are.
+    /// Counts a request. Only for the thread that owns these counters.
     pub(crate) fn count(&self, opcode: Opcode) {
         let kind = self.of(opcode);
         kind.store(kind.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Adds those of another thread, which has ended. For one thread at a time.
+    /// Adds the counters of another thread, which has ended. Only for one thread at a time.
     pub(crate) fn add(&self, others: &Self) {
         for (kind, other) in self.0.iter().zip(&others.0) {
             kind.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
-    /// How many of a kind; of all that are not known together.
+    /// Returns the number of requests of a kind; all unknown kinds count as one.
     pub(crate) fn get(&self, opcode: Opcode) -> u64 {
         self.of(opcode).load(Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
-//! From a message to the server's method.
+//! Dispatch of messages to the server's methods.
 //!
-//! 1. This is the only way in, however messages come.
-//! 2. A message that is no request, or of a kind not known, is answered where an answer can go.
+//! 1. All messages of the kernel are handled here.
+//! 2. A malformed message or one of an unknown kind is answered with an error if the kernel expects
+//!    an answer and its number could be read.
 
 use rustix::io::Errno;
 use userbtrfs_sync::Arc;
@@ -15,7 +16,7 @@ use crate::parse::{Malformed, parse};
 use crate::reply::Reply;
 use crate::server::Server;
 
-/// Has a message done, and counts it.
+/// Calls the server's method for a message, and counts the request.
 pub(crate) fn dispatch<S: Server + ?Sized>(
     server: &S,
     channel: &Arc<Channel>,
@@ -32,7 +33,7 @@ pub(crate) fn dispatch<S: Server + ?Sized>(
     }
 }
 
-/// Answers a message with an error, for want of a server.
+/// Answers a message with an error, without the server.
 pub(crate) fn refuse(channel: &Channel, message: &[u8], agreed: InitFlags, error: Errno) {
     match parse(message, agreed) {
         Ok((request, _)) if request.opcode.is_answered() => channel.refuse(request.unique, error),
@@ -54,7 +55,7 @@ fn call<S: Server + ?Sized>(
     request: &Request,
     operation: Operation<'_>,
 ) {
-    /// The way back, for whatever answer the method gives.
+    /// The reply of the request, for any type of answer.
     macro_rules! reply {
         () => {
             Reply::new(channel, request.unique, request.opcode)

@@ -1,11 +1,11 @@
-//! Requests that somebody no longer wants to wait for.
+//! Interrupted requests, whose callers no longer want to wait.
 //!
-//! 1. Who can end a request early says so by [`Interrupts::watch`]; an INTERRUPT of any other
-//!    request changes nothing.
+//! 1. A server that can end a request early calls [`Interrupts::watch`]; an INTERRUPT of any other
+//!    request has no effect.
 //! 2. An INTERRUPT may overtake the request: it is kept until the request is watched or has ended.
 //! 3. One may also come after the end of its request; so only the last [`EARLY_MAX`] are kept, and
 //!    none for longer than [`EARLY_LIFE`].
-//! 4. What is done for an interrupt is done under no lock.
+//! 4. Actions run without any lock held.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-/// How many interrupts of requests not watched are kept.
+/// The maximum number of interrupts kept for requests that are not watched.
 const EARLY_MAX: usize = 64;
 
 /// How long an interrupt of a request not watched is kept.
@@ -22,9 +22,9 @@ const EARLY_LIFE: Duration = Duration::from_secs(10);
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// Who is to be told of which interrupt.
+/// The actions to run for interrupts, and the interrupts that came early.
 pub(crate) struct Interrupts {
-    /// How many entries the state has: nothing is locked while it is zero.
+    /// The number of entries of the state: `end` takes no lock while it is zero.
     entries: AtomicUsize,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ impl Interrupts {
         }
     }
 
-    /// Does `action` when the request is interrupted: now, if it was already.
+    /// Runs `action` when the request is interrupted: now, if it was already.
     pub(crate) fn watch(&self, unique: u64, action: Action) {
         let now = self.change(|state| {
             if state.take_early(unique) {
@@ -58,7 +58,7 @@ impl Interrupts {
         }
     }
 
-    /// The request was interrupted.
+    /// Handles an INTERRUPT of the request.
     pub(crate) fn interrupt(&self, unique: u64) {
         let action = self.change(|state| {
             let action = state.watched.remove(&unique);
@@ -75,12 +75,12 @@ impl Interrupts {
         }
     }
 
-    /// The request is about to be answered.
+    /// Forgets a request that is about to be answered.
     pub(crate) fn end(&self, unique: u64) {
         if self.entries.load(Ordering::Acquire) == 0 {
             return;
         }
-        // What the action holds may take locks when it is dropped.
+        // Dropped outside the lock: values that the action owns may take locks.
         let action = self.change(|state| {
             state.take_early(unique);
             state.watched.remove(&unique)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_told_once_to_who_watches() {
+    fn interrupt_of_a_watched_request_runs_its_action_once() {
         let interrupts = Interrupts::new();
         let (count, action) = counter();
         interrupts.watch(2, action);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_that_overtakes_its_request_is_kept_for_it() {
+    fn interrupt_that_overtakes_its_request_is_kept_for_it() {
         let interrupts = Interrupts::new();
         interrupts.interrupt(2);
         let (count, action) = counter();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_request_leaves_nothing_behind() {
+    fn end_of_a_request_removes_its_entries() {
         let interrupts = Interrupts::new();
         let (count, action) = counter();
         interrupts.watch(2, action);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_that_nobody_wants_does_not_stay() {
+    fn interrupt_of_an_unwatched_request_expires() {
         let interrupts = Interrupts::new();
         interrupts.interrupt(2);
         let mut state = interrupts.state.lock();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_of_requests_that_ended_do_not_add_up() {
+    fn interrupts_of_ended_requests_are_bounded() {
         let interrupts = Interrupts::new();
         (0..1000).for_each(|unique| interrupts.interrupt(unique * 2));
         assert_eq!(interrupts.entries.load(Ordering::Relaxed), EARLY_MAX);

@@ -17,13 +17,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! 1. What the kernel sends is judged once, by [`parse`]; behind it there are no raw numbers.
-//! 2. A request is done on the thread that received it. It can be answered from any other, later.
-//! 3. Every request that can be answered is answered once, also where a server panics.
-//! 4. A session ends when its filesystem is unmounted; it need not be asked to.
+//! 1. Messages of the kernel are validated once, by [`parse`]; the other modules see no raw
+//!    numbers.
+//! 2. A request is handled on the thread that received it. Any thread can answer it, also later.
+//! 3. Every request that expects an answer is answered once, even if a server panics.
+//! 4. A session ends by itself when its filesystem is unmounted.
 //!
-//! What this crate does not do: it keeps no table of nodes or handles, checks no permissions, and
-//! knows no filesystem.
+//! This crate keeps no table of nodes or handles, checks no permissions, and knows no filesystem.
 
 mod answer;
 mod channel;
@@ -61,9 +61,9 @@ pub use opcode::Opcode;
 pub use operation::*;
 pub use parse::{Fault, Malformed, parse};
 pub use reply::{Bytes, IoctlData, Reply, Value};
-/// Flags and kinds of the system that requests and answers speak of.
+/// System types that requests and answers use.
 pub use rustix::fs::{Access, FallocateFlags, FileType, OFlags, RenameFlags, XattrFlags};
-/// What requests fail with.
+/// The error of a request.
 pub use rustix::io::Errno;
 pub use server::Server;
 pub use session::{Session, SessionError, StartError};

@@ -1,6 +1,6 @@
 //! Listings of directories.
 //!
-//! 1. An entry is in a listing as a whole or not at all; entries are aligned to eight bytes.
+//! 1. A listing contains only whole entries, which are aligned to eight bytes.
 //! 2. An empty listing means the end of the directory.
 
 use rustix::fs::FileType;
@@ -11,11 +11,11 @@ use crate::reply::{Reply, listing_size, send_listing};
 use crate::values::Name;
 use crate::wire::{self, DIRENT_ALIGN};
 
-/// In a [`Reply`]: names, as READDIR wants.
+/// The type of a [`Reply`] to READDIR: names.
 #[derive(Debug)]
 pub enum Names {}
 
-/// In a [`Reply`]: names with what LOOKUP says of them, as READDIRPLUS wants.
+/// The type of a [`Reply`] to READDIRPLUS: names, each with the answer of LOOKUP.
 #[derive(Debug)]
 pub enum Entries {}
 
@@ -24,23 +24,23 @@ pub enum Entries {}
 pub struct DirectoryEntry<'a> {
     /// The number that readdir(3) shows; not zero.
     pub ino: u64,
-    /// Where a listing goes on after this entry: any number up to 2^63 - 1, but zero, where it
-    /// begins.
+    /// The offset of a listing that continues after this entry: at most 2^63 - 1, and not zero,
+    /// which is the offset of the beginning.
     pub next: u64,
-    /// What it is.
+    /// The type of the file.
     pub kind: FileType,
     /// The name, of at most 1024 bytes.
     pub name: Name<'a>,
 }
 
-/// A listing of names, as far as it has come.
+/// A listing of names under construction.
 #[derive(Debug)]
 pub struct NameList {
     page: Page,
     reply: Reply<Names>,
 }
 
-/// A listing with entries, as far as it has come.
+/// A listing with entries under construction.
 #[derive(Debug)]
 pub struct EntryList {
     page: Page,
@@ -88,8 +88,8 @@ impl NameList {
 impl EntryList {
     /// Adds an entry; false if there is no room for it.
     ///
-    /// The node gets one reference more, unless it is [`Entry::absent`], as that of `.` and `..`
-    /// should be.
+    /// An added entry adds a reference to its node, unless it is [`Entry::absent`], as those of
+    /// `.` and `..` should be.
     #[must_use = "an entry that did not fit is not in the listing, nor is its node referred to"]
     pub fn add(&mut self, entry: &DirectoryEntry<'_>, found: &Entry) -> bool {
         self.page.add(wire::EntryOut::from(found).as_bytes(), entry)
@@ -132,7 +132,7 @@ fn dirent(entry: &DirectoryEntry<'_>) -> wire::Dirent {
     wire::Dirent { ino: entry.ino, off: entry.next, namelen, kind: kind_number(entry.kind) }
 }
 
-/// The kind as readdir(3) numbers it: the upper bits of the mode.
+/// Returns `d_type` of readdir(3): the file type bits of the mode.
 fn kind_number(kind: FileType) -> u32 {
     match kind {
         FileType::Unknown => 0,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_does_not_fit_leaves_nothing() {
+    fn entry_that_does_not_fit_is_not_added() {
         let mut page = Page::new(63);
         assert!(page.add(&[], &entry("abc")));
         assert!(!page.add(&[], &entry("12345678")));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_its_node_stands_before_the_name() {
+    fn entry_out_precedes_the_dirent() {
         let mut page = Page::new(4096);
         let found = wire::EntryOut::from(&Entry::absent(std::time::Duration::ZERO));
         assert!(page.add(found.as_bytes(), &entry("a")));

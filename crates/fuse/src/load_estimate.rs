@@ -1,62 +1,62 @@
-//! Whether requests come one at a time.
+//! Estimates whether requests come one at a time.
 //!
-//! A program that waits for each answer is served soonest by the one thread that served it last:
-//! any other has to be woken, on a processor that knows nothing of the request. Many programs at
-//! once are served soonest by as many threads as there are processors, and some in reserve.
+//! A program that waits for each answer is served fastest by the thread that served it last: any
+//! other has to be woken, on a CPU with cold caches. Many programs at once are served fastest by
+//! as many threads as there are CPUs, and some in reserve.
 //!
-//! 1. A request that comes while another waits for its answer speaks for many, one that comes alone
-//!    for one. The first counts for more: in a crowd most requests come alone where each is done
-//!    soon, and one program rarely has two.
-//! 2. What was lately counts, and a change of mind takes many requests: it wakes threads.
+//! 1. A request that comes while another is unanswered is evidence of many programs, one that comes
+//!    alone is evidence of a single one. The first has more weight: if each request is done soon,
+//!    most come alone even with many programs, and a single program rarely has two at once.
+//! 2. Recent requests count, and a change of the estimate takes many of them: it wakes threads.
 
 use userbtrfs_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// What a request says that came while another waited. One that came alone says 1 against it: so
-/// more than one of 33 has to come beside others. Of one fs_mark it was one of 150, of sixteen one
-/// of seven; of one client of dbench one of 2,000, of sixteen nearly all.
+/// The weight of a request that came while another was unanswered. One that came alone has weight
+/// -1: so load is high if more than one of 33 comes beside others. With one fs_mark it was one of
+/// 150, with sixteen one of seven; with one dbench client one of 2,000, with sixteen nearly all.
 const BESIDE: u32 = 32;
 const MOST: u32 = 512;
 const MANY: u32 = MOST / 2;
 
 #[derive(Debug)]
 pub(crate) struct LoadEstimate {
-    /// How many requests wait for their answer.
+    /// The number of unanswered requests.
     unanswered: AtomicUsize,
-    /// What requests have said lately, up to [`MOST`].
+    /// The sum of the weights of recent requests, from 0 to [`MOST`].
     said: AtomicU32,
 }
 
 impl LoadEstimate {
-    /// High, until more is known.
+    /// Creates an estimate that is high until requests show otherwise.
     pub(crate) fn new() -> Self {
         Self { unanswered: AtomicUsize::new(0), said: AtomicU32::new(MOST) }
     }
 
-    /// Whether more than one thread is of use.
+    /// Returns true if more than one thread is of use.
     pub(crate) fn is_high(&self) -> bool {
         self.said.load(Ordering::Relaxed) > MANY
     }
 
-    /// A request has come, and nobody has begun with it; true if that changes the answer of
+    /// Records a request that was received and not begun; returns true if that changes
     /// [`is_high`](Self::is_high).
     pub(crate) fn note(&self) -> bool {
         let is_alone = self.unanswered.load(Ordering::Relaxed) == 0;
         let next = |said: u32| {
             if is_alone { said.saturating_sub(1) } else { MOST.min(said.saturating_add(BESIDE)) }
         };
-        // What stays as it is is not written: all threads come by here.
+        // All threads share this word: it is not written if it does not change.
         let change = |said| Some(next(said)).filter(|next| *next != said);
         let changed = self.said.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         changed.is_ok_and(|said| (said > MANY) != (next(said) > MANY))
     }
 
-    /// A request waits for its answer.
+    /// Counts a request that is now unanswered.
     pub(crate) fn begin(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is about to be answered: who asked may ask for the next thing before the call that
-    /// answers has returned.
+    /// Counts a request that is about to be answered. Called before the answer is written: the
+    /// program may send its next request before that call has returned.
     pub(crate) fn end(&self) {
         self.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
@@ -66,12 +66,12 @@ impl LoadEstimate {
 mod tests {
     use super::*;
 
-    /// One that waits all the while, or none.
+    /// Sets whether another request stays unanswered.
     fn set_beside(load_estimate: &LoadEstimate, is_beside: bool) {
         load_estimate.unanswered.store(usize::from(is_beside), Ordering::Relaxed);
     }
 
-    /// How many requests it takes to change its mind.
+    /// Returns how many requests it takes until `is_high` changes.
     fn until_it_changes(load_estimate: &LoadEstimate) -> u32 {
         let was = load_estimate.is_high();
         let change = (1..=2 * MOST).find(|_| load_estimate.note());

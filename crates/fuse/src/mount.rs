@@ -1,12 +1,12 @@
-//! Putting a filesystem into the tree of names, and taking it out.
+//! Mounting and unmounting.
 //!
-//! 1. Root mounts by itself; anybody else asks `fusermount3`, which is set-user-id root, and gets
+//! 1. Root mounts directly; other users run `fusermount3`, which is set-user-id root, and receive
 //!    the descriptor of the device from it through a socket.
-//! 2. What was mounted here is unmounted, and nothing else: not after the kernel said that it is
-//!    gone, and only while its device number is found at its place. Somebody may have taken it out
-//!    of the tree of names while it is used, or mounted something else there.
-//! 3. A block device is mounted as `fuseblk`: only then the kernel passes sync(2) on, and waits
-//!    with umount(8) for the server. The kernel opens it exclusively; nobody else may hold it so.
+//! 2. Only the filesystem that was mounted here is unmounted: not after the kernel has reported it
+//!    gone, and only while its device number is found at the mount point. Another process may have
+//!    detached it while it is used, or mounted something else there.
+//! 3. A block device is mounted as `fuseblk`: only then the kernel forwards sync(2), and umount(8)
+//!    waits for the server. The kernel opens it exclusively, so no other process may hold it so.
 
 mod direct;
 mod helper;
@@ -23,105 +23,105 @@ use rustix::mount::UnmountFlags;
 use thiserror::Error;
 
 bitflags! {
-    /// How the filesystem may be used.
+    /// Mount flags, as in mount(8).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MountFlags: u32 {
-        /// Nothing can be changed.
+        /// Read-only.
         const READ_ONLY = 1 << 0;
-        /// Set-user-id and capabilities of files mean nothing. Always so through the helper.
+        /// Set-user-id and capabilities of files are ignored. Always set by the helper.
         const NO_SUID = 1 << 1;
-        /// Device nodes cannot be opened. Always so through the helper.
+        /// Device nodes cannot be opened. Always set by the helper.
         const NO_DEV = 1 << 2;
-        /// Programs cannot be run.
+        /// Programs cannot be executed.
         const NO_EXEC = 1 << 3;
-        /// Reading sets no time of access.
+        /// Reading does not update the time of access.
         const NO_ATIME = 1 << 4;
-        /// Every write is waited for.
+        /// Writes are synchronous.
         const SYNCHRONOUS = 1 << 5;
-        /// Other users than the mounting one may look.
+        /// Users other than the mounting one have access.
         const ALLOW_OTHER = 1 << 6;
         /// The kernel checks permissions by the attributes.
         const DEFAULT_PERMISSIONS = 1 << 7;
     }
 }
 
-/// Who mounts.
+/// How to mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountMethod {
-    /// Root directly, others through the helper.
+    /// Root mounts directly, other users through the helper.
     #[default]
     Auto,
-    /// By mount(2), which takes root.
+    /// By mount(2), which requires root.
     Direct,
     /// By `fusermount3`.
     Helper,
 }
 
-/// What is mounted, and how.
+/// Options of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the table of mounts shows as the source: any text, but the path of the block device
-    /// where `block_size` is given. Where it is empty, the kind of filesystem.
+    /// The source that the mount table shows: any text, or the path of the block device if
+    /// `block_size` is given. If empty, the mount table shows the subtype.
     pub source: OsString,
-    /// The kind of filesystem: the table of mounts shows it as `fuse.KIND`. May be empty.
+    /// The type of filesystem: the mount table shows it as `fuse.SUBTYPE`. May be empty.
     pub subtype: String,
-    /// Mounts the block device `source` as `fuseblk`, with this size of blocks in bytes: a power
-    /// of two between the device's own and the page size.
+    /// Mounts the block device `source` as `fuseblk`, with this block size in bytes: a power of
+    /// two between the block size of the device and the page size.
     pub block_size: Option<u32>,
-    /// How it may be used.
+    /// The mount flags.
     pub flags: MountFlags,
-    /// The most bytes of one read, if there is a bound beside that of messages.
+    /// The maximum size of a read in bytes, if lower than the limit of messages.
     pub max_read: Option<u32>,
-    /// Who mounts.
+    /// How to mount.
     pub way: MountMethod,
 }
 
-/// Why something was not mounted, or not unmounted.
+/// Why mounting or unmounting failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MountError {
-    /// No FUSE in this kernel, or not for this user.
+    /// The kernel has no FUSE, or this user may not use it.
     #[error("/dev/fuse: {0}")]
     Device(Errno),
-    /// The place to mount at.
+    /// The mount point cannot be used.
     #[error("{}: {error}", path.display())]
     Point {
-        /// The place.
+    /// The mount point.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         error: Errno,
     },
-    /// mount(2) or umount(2) refused.
+    /// mount(2) or umount(2) failed.
     #[error("{}: {call} failed: {error}", path.display())]
     System {
-        /// Which call.
+        /// The name of the call.
         call: &'static str,
-        /// The place.
+        /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: Errno,
     },
-    /// It is not unmounted, and not what is found at its place.
+    /// The mount still exists, but is not found at its mount point.
     #[error("{}: what was mounted is not found there any more", path.display())]
     Elsewhere {
-        /// The place.
+    /// The mount point.
         path: PathBuf,
     },
-    /// A text that cannot be passed on.
+    /// An option contains a NUL.
     #[error("an option has a NUL")]
     Nul,
-    /// A block device is mounted by root only.
+    /// Only root can mount a block device.
     #[error("only root mounts a block device")]
     BlockDevice,
-    /// There is no `fusermount3` that could be run.
+    /// `fusermount3` could not be run.
     #[error("fusermount3, which mounts for users, cannot be run: {0}")]
     NoHelper(String),
-    /// `fusermount3` refused.
+    /// `fusermount3` failed, with this message.
     #[error("{0}")]
     Helper(String),
 }
 
 impl MountOptions {
-    /// What the table of mounts shows as the source. The kernel takes no empty one.
+    /// Returns the source that the mount table shows. The kernel rejects an empty one.
     fn shown_source(&self) -> &OsStr {
         match (self.source.as_os_str(), self.subtype.as_str()) {
             (source, "") if source.is_empty() => OsStr::new("fuse"),
@@ -132,34 +132,34 @@ impl MountOptions {
 }
 
 impl MountError {
-    /// Whether it is not found at its place: somebody took it out of the tree of names, or mounted
-    /// something over it.
+    /// Returns true if the mount is not found at its mount point: another process detached it, or
+    /// mounted something over it.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Self::Elsewhere { .. })
     }
 
-    /// Whether somebody still uses the filesystem.
+    /// Returns true if the filesystem is still in use.
     pub fn is_busy(&self) -> bool {
         match self {
             Self::System { error, .. } => *error == Errno::BUSY,
-            // The path stands before the reason.
+            // The path precedes the reason.
             Self::Helper(message) => message.rsplit(": ").next().unwrap_or("").contains("busy"),
             _ => false,
         }
     }
 }
 
-/// A mounted filesystem that waits for its server. It is unmounted when this is dropped.
+/// A mounted filesystem. Dropping this unmounts it.
 #[derive(Debug)]
 pub struct Mount {
     point: PathBuf,
     device: OwnedFd,
     by_helper: bool,
-    /// Its number as a device, where that could be found.
+    /// The device number, if it could be found.
     number: Option<DeviceNumber>,
 }
 
-/// Major and minor number.
+/// The major and minor number of a device.
 type DeviceNumber = (u32, u32);
 
 impl Mount {
@@ -181,42 +181,42 @@ impl Mount {
         Ok(Self { point, device, by_helper, number })
     }
 
-    /// Where it is mounted: an absolute path.
+    /// Returns the mount point, an absolute path.
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// Its number as a device, as stat(2) shows it of its inodes, where that could be found.
+    /// Returns the device number, `st_dev` of its inodes, if it could be found.
     pub fn number(&self) -> Option<u64> {
         self.number.map(|(major, minor)| rustix::fs::makedev(major, minor))
     }
 
-    /// The descriptor of the device.
+    /// Returns the descriptor of the FUSE device.
     pub(crate) fn device(&self) -> &OwnedFd {
         &self.device
     }
 
-    /// Whether it is still mounted, as far as the kernel's side of the device says.
+    /// Returns true if the filesystem is still mounted, according to the FUSE device.
     pub fn is_alive(&self) -> bool {
         is_connected(&self.device)
     }
 
-    /// Whether it is what is found at its place.
+    /// Returns true if this filesystem is found at its mount point.
     pub(crate) fn is_in_place(&self) -> bool {
         number_at(&self.point) == self.number
     }
 
-    /// Unmounts if nobody uses it. What programs have written is given to the server before.
+    /// Unmounts if the filesystem is not in use. Dirty data is written back first.
     pub fn unmount(&self) -> Result<(), MountError> {
         self.end(UnmountFlags::empty())
     }
 
-    /// Takes it out of the tree of names, whoever uses it.
+    /// Detaches the filesystem from its mount point, even if it is in use.
     pub fn detach(&self) -> Result<(), MountError> {
         self.end(UnmountFlags::DETACH)
     }
 
-    /// Takes it out of the tree of names; where root does it, whatever is asked for now fails.
+    /// Detaches the filesystem; if the caller is root, requests in flight fail.
     pub fn abort(&self) -> Result<(), MountError> {
         self.end(UnmountFlags::DETACH | UnmountFlags::FORCE)
     }
@@ -235,14 +235,15 @@ impl Mount {
     }
 }
 
-/// Whether a descriptor of the device is that of a mount.
+/// Returns true if a descriptor of the FUSE device is connected to a mount.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
 }
 
-/// The number of what is mounted at a place, which is not asked for that: it may not answer yet.
+/// Returns the device number of the filesystem at `point`, without a request to its server, which
+/// may not answer yet.
 fn number_at(point: &Path) -> Option<DeviceNumber> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let found = statx(CWD, point, flags, StatxFlags::empty()).ok()?;
@@ -251,7 +252,7 @@ fn number_at(point: &Path) -> Option<DeviceNumber> {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // Errors cannot be returned here.
         let _ = self.abort();
     }
 }

@@ -1,10 +1,10 @@
-//! What kernel and server agree on: INIT.
+//! The negotiation of abilities and limits: INIT.
 //!
-//! 1. Agreed is what the server wants and the kernel offers.
-//! 2. OPEN that is answered ENOSYS and OPEN that truncates exclude each other: a kernel that no
-//!    longer sends OPEN would truncate in its cache alone. Who wants both gets the first.
-//! 3. The largest message is bounded by the pages that the kernel takes, 256 unless its
-//!    administrator allows more; the kernel cuts down what is too much, and so do we.
+//! 1. The agreed flags are those that the server wants and the kernel offers.
+//! 2. OPEN answered with ENOSYS and OPEN that truncates exclude each other: a kernel that no longer
+//!    sends OPEN would truncate only in its cache. A server that wants both gets the first.
+//! 3. The largest message is bounded by the pages that the kernel accepts, 256 unless its
+//!    administrator allows more; the kernel clamps larger values, and so do we.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -19,34 +19,32 @@ use crate::operation::{InitOffer, Operation};
 use crate::parse::{Malformed, parse};
 use crate::wire;
 
-/// What a server wants of the kernel.
+/// The abilities and limits that a server wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The abilities, of which those that the kernel offers are agreed on.
+    /// The wanted abilities; those that the kernel also offers are agreed on.
     pub flags: InitFlags,
-    /// The most bytes of one read or write: whole pages, at least one.
+    /// The maximum size of a read or write in bytes: whole pages, at least one.
     pub max_write: u32,
-    /// The most bytes that the kernel reads ahead: where root serves, and otherwise no more than
-    /// what the kernel offers.
+    /// The maximum readahead in bytes; unless root serves, at most what the kernel offers.
     pub max_readahead: u32,
-    /// How many requests that nobody waits for (reading ahead, writing back) may be under way.
+    /// The maximum number of background requests (readahead, writeback) in flight.
     pub max_background: u16,
-    /// From how many on the kernel thinks the server congested.
+    /// The number of background requests from which the kernel treats the server as congested.
     pub congestion_threshold: u16,
-    /// The step of times in nanoseconds.
+    /// The granularity of timestamps in nanoseconds.
     pub time_granularity: u32,
-    /// How many threads receive requests.
+    /// The number of threads that receive requests under high load.
     pub threads: usize,
-    /// How many threads there may be, with those that sleep in
-    /// [`may_sleep`](crate::may_sleep); one more is made where all of them sleep, and one is in
-    /// [`may_wait`](crate::may_wait).
+    /// The maximum number of threads, including those in [`may_sleep`](crate::may_sleep). One more
+    /// is started if all of them sleep and one is in [`may_wait`](crate::may_wait).
     pub threads_max: usize,
-    /// How long a thread stays that is more than may be wanted at once.
+    /// How long a thread beyond `threads` stays idle before it ends.
     pub idle: Duration,
 }
 
 impl Default for Config {
-    /// What a filesystem on a local disk wants: all caches, few requests, locks kept by the kernel.
+    /// Suits a filesystem on a local disk: all caches, few requests, locks kept by the kernel.
     fn default() -> Self {
         Self {
             flags: InitFlags::LOCAL_DISK,
@@ -63,10 +61,10 @@ impl Default for Config {
 }
 
 impl InitFlags {
-    /// What suits a filesystem on a disk that nobody else changes.
+    /// The flags for a filesystem on a disk that only this server changes.
     ///
-    /// Not `ASYNC_DIO`: of an asynchronous direct write the kernel leaves stale pages in its cache,
-    /// for good, if the file is read through it meanwhile.
+    /// Without `ASYNC_DIO`: if a file is read through the page cache during an asynchronous direct
+    /// write, the kernel leaves stale pages in the cache for good.
     pub const LOCAL_DISK: Self = Self::ASYNC_READ
         .union(Self::ATOMIC_O_TRUNC)
         .union(Self::EXPORT_SUPPORT)
@@ -87,11 +85,11 @@ impl InitFlags {
         .union(Self::HAS_EXPIRE_ONLY)
         .union(Self::DIRECT_IO_ALLOW_MMAP);
 
-    /// What this crate itself lives by.
+    /// The flags that this crate itself needs.
     const ALWAYS: Self =
         Self::BIG_WRITES.union(Self::MAX_PAGES).union(Self::INIT_EXT).union(Self::ABORT_ERROR);
 
-    /// What this crate cannot do, whoever wants it.
+    /// The flags that this crate does not support; never agreed on.
     const NEVER: Self = Self::SPLICE_WRITE
         .union(Self::SPLICE_MOVE)
         .union(Self::SPLICE_READ)
@@ -116,18 +114,18 @@ impl InitFlags {
     }
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The minor version of the protocol that both know.
+    /// The minor version of the protocol that both support.
     pub minor: u32,
-    /// The abilities.
+    /// The agreed abilities.
     pub flags: InitFlags,
-    /// What the kernel offered.
+    /// The abilities that the kernel offered.
     pub offered: InitFlags,
-    /// The most bytes of one read or write.
+    /// The maximum size of a read or write in bytes.
     pub max_write: u32,
-    /// The most bytes that the kernel reads ahead, unless root raises that.
+    /// The maximum readahead in bytes, unless root raises it.
     pub max_readahead: u32,
 }
 
@@ -142,13 +140,13 @@ pub enum HandshakeError {
         /// Its minor version.
         minor: u32,
     },
-    /// The first request is another one.
+    /// The first request is not INIT.
     #[error("the kernel began with something else than INIT")]
     NotInit,
-    /// The first request is none.
+    /// The first message is not a valid request.
     #[error("the kernel began with a {0}")]
     Malformed(#[from] Malformed),
-    /// It was unmounted before it began.
+    /// The filesystem was unmounted before INIT.
     #[error("unmounted before it began")]
     Gone,
     /// The device fails.
@@ -156,7 +154,7 @@ pub enum HandshakeError {
     Device(Errno),
 }
 
-/// Answers INIT, waiting for it.
+/// Waits for INIT and answers it.
 pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Negotiated, HandshakeError> {
     let mut buffer = Vec::with_capacity(buffer_size(0));
     loop {
@@ -166,7 +164,7 @@ pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Negotiated
         })?;
         let (request, operation) = parse(message, InitFlags::empty())?;
         let Operation::Init(offer) = operation else { return Err(HandshakeError::NotInit) };
-        // A kernel of a later major version asks again, in ours.
+        // A kernel of a later major version sends INIT again, with our version.
         let agreement = if offer.major > wire::MAJOR {
             None
         } else {
@@ -181,11 +179,11 @@ pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Negotiated
     }
 }
 
-/// The size of a buffer for requests, in bytes.
+/// Returns the size of a buffer for requests, in bytes.
 pub(crate) fn buffer_size(max_write: u32) -> usize {
-    /// More than any request has beside the data of a WRITE, or the value of a SETXATTR.
+    /// More than any request has besides the data of a WRITE or the value of a SETXATTR.
     const BESIDE: usize = 4096;
-    /// The longest value that the system takes for an extended attribute.
+    /// The longest value of an extended attribute (`XATTR_SIZE_MAX`).
     const VALUE_MAX: usize = 64 << 10;
     let data = usize::try_from(max_write).expect("a size in memory");
     (data.max(VALUE_MAX) + 2 * BESIDE).max(wire::READ_BUFFER_MIN)
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_offered_is_agreed_on() {
+    fn agreed_flags_are_limited_to_offered_flags() {
         let offered = InitFlags::WRITEBACK_CACHE | InitFlags::MAX_PAGES | InitFlags::SPLICE_READ;
         let config = Config { flags: InitFlags::all(), ..Config::default() };
         let agreement = agree(&offer(40, offered), &config).unwrap();
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn open_that_truncates_gives_way_to_no_open() {
+    fn no_open_excludes_open_that_truncates() {
         let both = InitFlags::NO_OPEN_SUPPORT | InitFlags::ATOMIC_O_TRUNC;
         assert_eq!(InitFlags::agreed(both, both), InitFlags::NO_OPEN_SUPPORT);
         assert_eq!(InitFlags::agreed(both, InitFlags::ATOMIC_O_TRUNC), InitFlags::ATOMIC_O_TRUNC);

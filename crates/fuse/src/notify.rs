@@ -1,11 +1,11 @@
-//! What the kernel is told unasked: that what it keeps is old.
+//! Notices to the kernel, which invalidate its caches.
 //!
-//! 1. A notice of a name takes the kernel's lock of its directory, under which the kernel waits for
-//!    requests about that directory. So none is sent before such a request is answered, nor by who
-//!    holds what serving one needs.
-//! 2. A notice of a node takes no such lock, but waits for its contents: what is dirty in the cache
-//!    is written back first, by requests that other threads serve. So it is sent in
-//!    [`may_wait`](crate::may_wait) where it is sent while a request is served.
+//! 1. A notice of a name takes the kernel's lock of its directory (`i_rwsem`), which the kernel
+//!    also holds while it waits for requests about that directory. So it must not be sent before
+//!    such a request is answered, nor by a thread that holds a lock that serving one needs.
+//! 2. A notice of a node takes no such lock, but waits for its contents: dirty pages are written
+//!    back first, by requests that other threads serve. So a thread that serves a request sends it
+//!    in [`may_wait`](crate::may_wait).
 
 use std::io::IoSlice;
 
@@ -23,16 +23,16 @@ pub struct Notifier {
     channel: Arc<Channel>,
 }
 
-/// What of a node is old.
+/// The part of a node to invalidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// The attributes alone.
+    /// Only the attributes.
     Attributes,
     /// The attributes and a range of the contents.
     Contents {
         /// The first byte.
         offset: u64,
-        /// How many bytes, at least one; all to the end where it is not said.
+        /// The number of bytes, at least one; `None` for all to the end.
         length: Option<u64>,
     },
 }
@@ -42,8 +42,8 @@ impl Notifier {
         Self { channel }
     }
 
-    /// What is kept of a node is old. False: nothing was kept. What is dirty of the range is
-    /// written back; that, and what is being read of it, is waited for.
+    /// Invalidates what the kernel caches of a node; false if it does not know the node. Dirty
+    /// pages of the range are written back; waits for that and for reads of the range in flight.
     pub fn invalidate_inode(&self, node: NodeId, stale: Invalidation) -> Result<bool, Errno> {
         let (off, len) = match stale {
             Invalidation::Attributes => (-1, 0),
@@ -53,10 +53,10 @@ impl Notifier {
         self.send(Notice::InvalidateInode, &[IoSlice::new(out.as_bytes())])
     }
 
-    /// A name, found or absent, is to be looked up anew. False: nothing was kept.
+    /// Invalidates a cached name, found or absent; false if it was not cached.
     ///
-    /// With `expire` (where [`InitFlags::HAS_EXPIRE_ONLY`](crate::InitFlags::HAS_EXPIRE_ONLY) was
-    /// agreed on) that happens at its next use, and a directory that is in use stays.
+    /// With `expire` (if [`InitFlags::HAS_EXPIRE_ONLY`](crate::InitFlags::HAS_EXPIRE_ONLY) was
+    /// agreed on) the name is looked up again at its next use, and a directory in use is kept.
     pub fn invalidate_entry(
         &self,
         parent: NodeId,
@@ -68,14 +68,15 @@ impl Notifier {
         self.send_named(Notice::InvalidateEntry, out.as_bytes(), name)
     }
 
-    /// A name is gone, and who watches is told. False: nothing was kept.
+    /// Removes a deleted name from the cache, and notifies inotify(7) watches; false if it was not
+    /// cached.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: Name<'_>) -> Result<bool, Errno> {
         let namelen = length_of(name);
         let out = wire::NoticeDelete { parent: parent.0, child: child.0, namelen, padding: 0 };
         self.send_named(Notice::Delete, out.as_bytes(), name)
     }
 
-    /// What was polled with this number is ready.
+    /// Wakes the pollers that registered with this number.
     pub fn wake_poll(&self, poll: u64) -> Result<bool, Errno> {
         let out = wire::NoticePoll { kh: poll };
         self.send(Notice::Poll, &[IoSlice::new(out.as_bytes())])

@@ -5,19 +5,19 @@ use std::fmt;
 /// Declares the kinds with their numbers.
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
-        /// What the kernel asks for; the numbers are those of `linux/fuse.h`.
+        /// The kind of a request; the numbers are those of `linux/fuse.h`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Opcode {
             $($(#[$doc])* $name,)*
-            /// One that is not known here.
+            /// An unknown kind.
             Unknown(u32),
         }
 
         impl Opcode {
-            /// All that are known.
+            /// All known kinds.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The kind of this number.
+            /// Returns the kind with this number.
             pub fn new(number: u32) -> Self {
                 match number {
                     $($number => Self::$name,)*
@@ -25,7 +25,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The number of the kind.
+            /// Returns the number of the kind.
             pub fn number(self) -> u32 {
                 match self {
                     $(Self::$name => $number,)*
@@ -39,7 +39,7 @@ macro_rules! opcodes {
 opcodes! {
     /// Finds a name.
     Lookup = 1,
-    /// Takes references off a node; not answered.
+    /// Drops references to a node; not answered.
     Forget = 2,
     /// Reads attributes.
     Getattr = 3,
@@ -49,7 +49,7 @@ opcodes! {
     Readlink = 5,
     /// Makes a symbolic link.
     Symlink = 6,
-    /// Makes a node of any kind but a directory.
+    /// Makes a node of any type except directory.
     Mknod = 8,
     /// Makes a directory.
     Mkdir = 9,
@@ -59,7 +59,7 @@ opcodes! {
     Rmdir = 11,
     /// Renames, without flags.
     Rename = 12,
-    /// Gives a node another name.
+    /// Adds a name to a node.
     Link = 13,
     /// Opens a file.
     Open = 14,
@@ -67,9 +67,9 @@ opcodes! {
     Read = 15,
     /// Writes to a file.
     Write = 16,
-    /// Counts space.
+    /// Returns the space that is used and free.
     Statfs = 17,
-    /// Ends a handle.
+    /// Closes a handle.
     Release = 18,
     /// Makes a file durable.
     Fsync = 20,
@@ -83,17 +83,17 @@ opcodes! {
     Removexattr = 24,
     /// A descriptor was closed.
     Flush = 25,
-    /// The first request of all.
+    /// The first request.
     Init = 26,
     /// Opens a directory.
     Opendir = 27,
     /// Lists a directory.
     Readdir = 28,
-    /// Ends a handle of a directory.
+    /// Closes a handle of a directory.
     Releasedir = 29,
     /// Makes a directory durable.
     Fsyncdir = 30,
-    /// Looks for a lock in the way.
+    /// Finds a conflicting lock.
     Getlk = 31,
     /// Takes or releases a lock.
     Setlk = 32,
@@ -103,29 +103,29 @@ opcodes! {
     Access = 34,
     /// Makes and opens a file.
     Create = 35,
-    /// Somebody no longer wants to wait for an answer; seldom answered itself.
+    /// Interrupts another request, whose caller no longer wants to wait; not answered.
     Interrupt = 36,
     /// Finds a block of a file on its device.
     Bmap = 37,
     /// The last request of a block device's mount.
     Destroy = 38,
-    /// Device control.
+    /// Handles ioctl(2).
     Ioctl = 39,
-    /// Readiness.
+    /// Returns the readiness of a file.
     Poll = 40,
-    /// Answers a notification of ours.
+    /// Answers a notice.
     NotifyReply = 41,
-    /// Takes references off many nodes; not answered.
+    /// Drops references to many nodes; not answered.
     BatchForget = 42,
-    /// Allocates, punches, zeroes.
+    /// Allocates, punches or zeroes a range.
     Fallocate = 43,
-    /// Lists a directory with what LOOKUP would say.
+    /// Lists a directory, each name with the answer of LOOKUP.
     Readdirplus = 44,
     /// Renames, with flags.
     Rename2 = 45,
     /// Finds data and holes.
     Lseek = 46,
-    /// Copies between files; 32 bits of length are answered.
+    /// Copies between files; the answer has 32 bits.
     CopyFileRange = 47,
     /// Makes everything durable.
     Syncfs = 50,
@@ -133,21 +133,21 @@ opcodes! {
     Tmpfile = 51,
     /// Reads attributes, with the time of birth.
     Statx = 52,
-    /// Copies between files; 64 bits of length are answered.
+    /// Copies between files; the answer has 64 bits.
     CopyFileRange64 = 53,
 }
 
 impl Opcode {
-    /// The most bytes that READLINK is answered with: the longest path, without its NUL.
+    /// The maximum size of an answer to READLINK: the longest path, without its NUL.
     pub(crate) const READLINK_SIZE: u32 = 4095;
 
-    /// Whether the kernel waits for an answer.
+    /// Returns true if the kernel expects an answer.
     pub fn is_answered(self) -> bool {
         !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)
     }
 }
 
-/// The kind in capitals, with an underscore between words; of all that are not known: UNKNOWN.
+/// The kind in capitals, with an underscore between words; UNKNOWN for all unknown kinds.
 impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Unknown(_) = self {

@@ -1,8 +1,8 @@
-//! What a request asks for, after its bytes were judged.
+//! Parsed requests.
 //!
-//! 1. Names are names, times are times, offsets are at most 2^63 - 1; flags that the kernel may
-//!    add later are kept as they came.
-//! 2. Bytes stay where they were received: what is borrowed lives as long as the buffer.
+//! 1. Names and times are valid, offsets are at most 2^63 - 1; unknown flags, which later kernels
+//!    may add, are kept.
+//! 2. Bytes are not copied: they are borrowed from the receive buffer.
 
 use rustix::fs::{Access, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 
@@ -10,25 +10,25 @@ use crate::opcode::Opcode;
 use crate::values::{Caller, DeviceNumber, Handle, LockOwner, Name, NodeId, Timestamp};
 use crate::wire;
 
-/// What is known of every request.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its number: no other request of the mount has it.
+    /// The number of the request, unique in the mount.
     pub unique: u64,
-    /// Its kind.
+    /// The kind.
     pub opcode: Opcode,
-    /// The node it is about; zero where it is about none.
+    /// The node that the request is about, or zero.
     pub node: NodeId,
-    /// For whom.
+    /// The caller.
     pub caller: Caller,
 }
 
-/// What is asked for.
+/// The body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Finds a name.
     Lookup(Name<'a>),
-    /// Takes references off nodes.
+    /// Drops references to nodes.
     Forget(Forgotten<'a>),
     /// Reads attributes, by a handle if there is one.
     Getattr(Option<Handle>),
@@ -38,17 +38,17 @@ pub enum Operation<'a> {
     Readlink,
     /// Makes a symbolic link.
     Symlink(Symlink<'a>),
-    /// Makes a node that is no directory.
+    /// Makes a node that is not a directory.
     Mknod(Mknod<'a>),
     /// Makes a directory.
     Mkdir(Mkdir<'a>),
-    /// Removes the name of what is no directory.
+    /// Removes a name of a node that is not a directory.
     Unlink(Name<'a>),
     /// Removes an empty directory.
     Rmdir(Name<'a>),
     /// Renames.
     Rename(Rename<'a>),
-    /// Gives a node another name.
+    /// Adds a name to a node.
     Link(Link<'a>),
     /// Opens a file.
     Open(Open),
@@ -56,9 +56,9 @@ pub enum Operation<'a> {
     Read(Read),
     /// Writes to a file.
     Write(Write<'a>),
-    /// Counts space.
+    /// Returns the space that is used and free.
     Statfs,
-    /// Ends a handle.
+    /// Closes a handle.
     Release(Release),
     /// Makes a file durable.
     Fsync(Fsync),
@@ -68,10 +68,10 @@ pub enum Operation<'a> {
     Getxattr(Getxattr<'a>),
     /// Lists the names of extended attributes.
     Listxattr {
-        /// Bytes that the caller has room for; zero asks how many are needed.
+        /// The size of the caller's buffer; zero asks for the length of the list.
         size: u32,
-    },
-    /// Removes an extended attribute, of this name.
+        },
+        /// Removes the extended attribute of this name.
     Removexattr(&'a [u8]),
     /// A descriptor was closed.
     Flush(Flush),
@@ -79,15 +79,15 @@ pub enum Operation<'a> {
     Init(InitOffer),
     /// Opens a directory.
     Opendir(Open),
-    /// Lists a directory. The offset is where the last listing ended.
+    /// Lists a directory. The offset is `next` of the last entry of the previous listing.
     Readdir(Read),
-    /// Lists a directory with what LOOKUP would say of each name.
+    /// Lists a directory, each name with the answer of LOOKUP.
     Readdirplus(Read),
-    /// Ends a handle of a directory.
+    /// Closes a handle of a directory.
     Releasedir(Release),
     /// Makes a directory durable.
     Fsyncdir(Fsync),
-    /// Looks for a lock in the way.
+    /// Finds a conflicting lock.
     Getlk(LockRequest),
     /// Takes or releases a lock.
     Setlk(LockRequest),
@@ -99,7 +99,7 @@ pub enum Operation<'a> {
     Create(Create<'a>),
     /// Makes and opens a file without a name.
     Tmpfile(Tmpfile),
-    /// Somebody no longer wants to wait for the answer to this request.
+    /// Interrupts another request: its caller no longer wants to wait for the answer.
     Interrupt {
         /// The number of the request.
         unique: u64,
@@ -108,16 +108,16 @@ pub enum Operation<'a> {
     Bmap {
         /// The block of the file.
         block: u64,
-        /// Bytes of a block.
+        /// The size of a block in bytes.
         block_size: u32,
     },
     /// The last request of a block device's mount.
     Destroy,
-    /// Device control.
+    /// Handles ioctl(2).
     Ioctl(Ioctl<'a>),
-    /// Readiness.
+    /// Returns the readiness of a file.
     Poll(Poll),
-    /// Allocates, punches, zeroes.
+    /// Allocates, punches or zeroes a range.
     Fallocate(Fallocate),
     /// Finds data or a hole.
     Lseek(Lseek),
@@ -127,7 +127,7 @@ pub enum Operation<'a> {
     Syncfs,
     /// Reads attributes with the time of birth.
     Statx(Statx),
-    /// What is not known here.
+    /// A request of an unknown kind.
     Unknown(Opcode),
 }
 
@@ -138,12 +138,12 @@ pub struct Forgotten<'a>(pub(crate) ForgottenNodes<'a>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForgottenNodes<'a> {
     One(NodeId, u64),
-    /// Whole `wire::ForgetOne`s.
+    /// An array of `wire::ForgetOne`.
     Many(&'a [u8]),
 }
 
 impl Forgotten<'_> {
-    /// Calls `each` with every node and how many references go.
+    /// Calls `each` with every node and the number of references to drop.
     pub fn for_each(self, mut each: impl FnMut(NodeId, u64)) {
         match self.0 {
             ForgottenNodes::One(node, lookups) => each(node, lookups),
@@ -158,10 +158,10 @@ impl Forgotten<'_> {
     }
 }
 
-/// SETATTR: what is `None` stays.
+/// SETATTR: attributes that are `None` are not changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Permission bits, with the bits of the kind.
+    /// The file type and the permission bits.
     pub mode: Option<u32>,
     /// The owner.
     pub uid: Option<u32>,
@@ -177,9 +177,9 @@ pub struct Changes {
     pub ctime: Option<Timestamp>,
     /// The handle through which the change is made.
     pub handle: Option<Handle>,
-    /// Who changes the size, for mandatory locks.
+    /// The lock owner that changes the size, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
-    /// Set-user-id and, if the group may execute, set-group-id are to be taken away: see
+    /// Clear set-user-id and, if the group may execute, set-group-id: see
     /// [`InitFlags::HANDLE_KILLPRIV_V2`](crate::InitFlags::HANDLE_KILLPRIV_V2).
     pub kill_suid_sgid: bool,
 }
@@ -187,7 +187,7 @@ pub struct Changes {
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewTime {
-    /// That of the server's clock.
+    /// The time of the server's clock.
     Now,
     /// This one.
     At(Timestamp),
@@ -198,7 +198,7 @@ pub enum NewTime {
 pub struct Symlink<'a> {
     /// The name of the link.
     pub name: Name<'a>,
-    /// Where it leads: not empty, no NUL.
+    /// The target: not empty, no NUL.
     pub target: &'a [u8],
 }
 
@@ -209,11 +209,10 @@ pub struct Mknod<'a> {
     pub name: Name<'a>,
     /// The kind and the permission bits.
     pub mode: u32,
-    /// Bits of the mode that are not to be set, unless a default access list says otherwise. They
-    /// are taken off already where [`InitFlags::DONT_MASK`](crate::InitFlags::DONT_MASK) was not
-    /// agreed on.
+    /// Bits to clear from the mode, unless the parent has a default ACL. The kernel has cleared
+    /// them already if [`InitFlags::DONT_MASK`](crate::InitFlags::DONT_MASK) was not agreed on.
     pub umask: u32,
-    /// Which device, if it is one.
+    /// The device number, for a device.
     pub device: DeviceNumber,
 }
 
@@ -222,7 +221,7 @@ pub struct Mknod<'a> {
 pub struct Mkdir<'a> {
     /// Its name.
     pub name: Name<'a>,
-    /// The permission bits; the kind need not be there.
+    /// The permission bits; the file type may be missing.
     pub mode: u32,
     /// As in [`Mknod`].
     pub umask: u32,
@@ -237,14 +236,14 @@ pub struct Rename<'a> {
     pub new_parent: NodeId,
     /// The new name.
     pub new_name: Name<'a>,
-    /// What becomes of a file that has the new name, and of the old name.
+    /// The flags of renameat2(2).
     pub flags: RenameFlags,
 }
 
 /// LINK; the request's node is the directory of the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link<'a> {
-    /// What gets the name.
+    /// The node to link.
     pub target: NodeId,
     /// The name.
     pub name: Name<'a>,
@@ -255,7 +254,7 @@ pub struct Link<'a> {
 pub struct Open {
     /// The flags of open(2), without those that make a file.
     pub flags: OFlags,
-    /// Set-user-id and set-group-id end, as the file is truncated.
+    /// Clear set-user-id and set-group-id, as the file is truncated.
     pub kill_suid_sgid: bool,
 }
 
@@ -274,7 +273,7 @@ pub struct Create<'a> {
     pub kill_suid_sgid: bool,
 }
 
-/// TMPFILE; the request's node is the directory that it would belong to.
+/// TMPFILE; the request's node is the directory given to open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmpfile {
     /// The flags of open(2).
@@ -290,11 +289,11 @@ pub struct Tmpfile {
 pub struct Read {
     /// The open file.
     pub handle: Handle,
-    /// The first byte; of a directory, what the last entry that was read gave as its next.
+    /// The first byte; for a directory, `next` of the last entry that was read.
     pub offset: u64,
-    /// The most bytes to answer with.
+    /// The maximum size of the answer in bytes.
     pub size: u32,
-    /// Who reads, for mandatory locks.
+    /// The lock owner that reads, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
     /// The flags of the open file now.
     pub flags: OFlags,
@@ -303,17 +302,17 @@ pub struct Read {
 /// WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// The open file; any handle of it where `from_cache` says so.
+    /// The open file; an arbitrary handle of the node if `from_cache`.
     pub handle: Handle,
     /// The first byte.
     pub offset: u64,
-    /// What to write.
+    /// The data to write.
     pub data: &'a [u8],
-    /// Written back from the kernel's page cache, by nobody in particular.
+    /// Writeback from the kernel's page cache, not on behalf of a caller.
     pub from_cache: bool,
-    /// Set-user-id and set-group-id end.
+    /// Clear set-user-id and set-group-id.
     pub kill_suid_sgid: bool,
-    /// Who writes, for mandatory locks.
+    /// The lock owner that writes, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
     /// The flags of the open file now.
     pub flags: OFlags,
@@ -322,11 +321,11 @@ pub struct Write<'a> {
 /// RELEASE and RELEASEDIR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// The handle that ends.
+    /// The handle to close.
     pub handle: Handle,
     /// The flags of the open file.
     pub flags: OFlags,
-    /// Whose flock(2) locks end with it, if those are the server's to keep.
+    /// The owner whose flock(2) locks are released, if the server implements flock(2).
     pub flock_owner: Option<LockOwner>,
 }
 
@@ -335,7 +334,7 @@ pub struct Release {
 pub struct Flush {
     /// The open file.
     pub handle: Handle,
-    /// Whose POSIX locks end, if those are the server's to keep.
+    /// The owner whose POSIX locks are released, if the server implements them.
     pub lock_owner: LockOwner,
 }
 
@@ -344,7 +343,7 @@ pub struct Flush {
 pub struct Fsync {
     /// The open file.
     pub handle: Handle,
-    /// fdatasync(2): what is not needed to read the contents may wait.
+    /// fdatasync(2): metadata that is not needed to read the contents need not be durable.
     pub data_only: bool,
 }
 
@@ -355,9 +354,9 @@ pub struct Setxattr<'a> {
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Whether it must be there, or must not.
+    /// Whether the attribute must exist, or must not.
     pub flags: XattrFlags,
-    /// It is an access list, and set-group-id must end.
+    /// The attribute is an ACL, and set-group-id must be cleared.
     pub kill_sgid: bool,
 }
 
@@ -366,9 +365,9 @@ pub struct Setxattr<'a> {
 pub struct Getxattr<'a> {
     /// The name with its namespace: not empty, no NUL.
     pub name: &'a [u8],
-    /// Bytes that the caller has room for; zero asks how many are needed.
+    /// The size of the caller's buffer; zero asks for the length of the value.
     pub size: u32,
-}
+    }
 
 /// The kinds of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -377,7 +376,7 @@ pub enum LockKind {
     Read,
     /// Exclusive.
     Write,
-    /// None: releases.
+    /// No lock: releases one.
     None,
 }
 
@@ -390,7 +389,7 @@ pub struct Lock {
     pub end: u64,
     /// What is locked.
     pub kind: LockKind,
-    /// The process that has the lock.
+    /// The process that holds the lock.
     pub pid: u32,
 }
 
@@ -399,11 +398,11 @@ pub struct Lock {
 pub struct LockRequest {
     /// The open file.
     pub handle: Handle,
-    /// Who asks.
+    /// The lock owner that makes the request.
     pub owner: LockOwner,
     /// The lock.
     pub lock: Lock,
-    /// A lock of flock(2): on the whole file, held by the open file.
+    /// A flock(2) lock: on the whole file, held by the open file description.
     pub is_flock: bool,
 }
 
@@ -412,25 +411,25 @@ pub struct LockRequest {
 pub struct Ioctl<'a> {
     /// The open file or directory.
     pub handle: Handle,
-    /// Who asks and how.
+    /// Flags that describe the caller.
     pub flags: IoctlFlags,
-    /// The command, with direction and size in it.
+    /// The command, which encodes direction and size.
     pub command: u32,
-    /// The argument as it stood: mostly an address of the caller's.
+    /// The raw argument: usually an address of the caller's.
     pub argument: u64,
-    /// What the caller gave, as long as the command says.
+    /// The data that the argument points to, of the size that the command encodes.
     pub input: &'a [u8],
-    /// The most bytes that go back.
+    /// The maximum size of the returned data in bytes.
     pub output_size: u32,
 }
 
 bitflags::bitflags! {
-    /// What is known of an ioctl's caller.
+    /// Flags of an ioctl's caller.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct IoctlFlags: u32 {
         /// A 32-bit program on a 64-bit kernel.
         const COMPAT = 1 << 0;
-        /// Not restricted to what the command says; only devices of CUSE get this.
+        /// Not restricted to the size that the command encodes; only for devices of CUSE.
         const UNRESTRICTED = 1 << 1;
         /// The caller has 32-bit words.
         const WORDS_32 = 1 << 3;
@@ -447,9 +446,9 @@ bitflags::bitflags! {
 pub struct Poll {
     /// The open file.
     pub handle: Handle,
-    /// What to notify with, if a notification is wanted.
+    /// The number for [`Notifier::wake_poll`](crate::Notifier::wake_poll), if one is wanted.
     pub notify: Option<u64>,
-    /// The events of poll(2) that are asked for.
+    /// The requested events of poll(2).
     pub events: u32,
 }
 
@@ -460,18 +459,18 @@ pub struct Fallocate {
     pub handle: Handle,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes; they end at 2^63 - 1 or before.
+    /// The number of bytes; the range ends at 2^63 - 1 or before.
     pub length: u64,
-    /// What to do with the range.
+    /// The mode of fallocate(2).
     pub mode: FallocateFlags,
 }
 
-/// What LSEEK looks for.
+/// The target of LSEEK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
     /// The next byte at the offset or after it that is data.
     Data,
-    /// The next that is in a hole; the end of the file counts as one.
+    /// The next byte that is in a hole; the end of the file counts as one.
     Hole,
 }
 
@@ -480,9 +479,9 @@ pub enum Whence {
 pub struct Lseek {
     /// The open file.
     pub handle: Handle,
-    /// Where to begin; the kernel passes negative ones on.
+    /// The first byte to look at; the kernel forwards negative offsets.
     pub offset: i64,
-    /// What to look for.
+    /// The target.
     pub whence: Whence,
 }
 
@@ -491,24 +490,24 @@ pub struct Lseek {
 pub struct CopyFileRange {
     /// The open file to copy from.
     pub handle: Handle,
-    /// The first byte there.
+    /// The first byte to copy.
     pub offset: u64,
     /// The file to copy to.
     pub target: NodeId,
     /// The open file to copy to.
     pub target_handle: Handle,
-    /// The first byte there.
+    /// The first byte to write.
     pub target_offset: u64,
-    /// How many bytes at most; below 2^32 where the answer has 32 bits.
+    /// The maximum number of bytes; below 2^32 if the answer has 32 bits.
     pub length: u64,
-    /// None are known.
+    /// No flags are defined.
     pub flags: u64,
 }
 
 /// STATX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statx {
-    /// The open file, if it is asked for by one.
+    /// The open file, if the request has one.
     pub handle: Option<Handle>,
     /// The flags of statx(2).
     pub flags: u32,
@@ -516,15 +515,15 @@ pub struct Statx {
     pub mask: u32,
 }
 
-/// INIT: what the kernel offers.
+/// INIT: the offer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitOffer {
-    /// The major version of its protocol.
+    /// The major version of the protocol.
     pub major: u32,
     /// The minor version.
     pub minor: u32,
-    /// The most bytes it would read ahead.
+    /// The maximum readahead in bytes.
     pub max_readahead: u32,
-    /// What it can do.
+    /// The abilities of the kernel.
     pub flags: crate::InitFlags,
 }

@@ -1,8 +1,8 @@
-//! From bytes to requests.
+//! Parsing of requests.
 //!
-//! 1. No bytes make this panic, whatever they are; what does not fit is [`Malformed`].
-//! 2. The length that the header gives is the length of the message.
-//! 3. Bytes after what a request needs are let be: later kernels may add to structures.
+//! 1. No bytes make this panic; an invalid message returns [`Malformed`].
+//! 2. The length in the header must be the length of the message.
+//! 3. Trailing bytes are ignored: later kernels may extend structures.
 
 mod body;
 mod operations;
@@ -18,56 +18,56 @@ use crate::values::{Caller, NodeId};
 use crate::wire;
 use body::Body;
 
-/// Why a message is none.
+/// Why a message is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Fewer bytes than a header or a structure has.
+    /// The message is shorter than its header or a structure.
     #[error("{missing} bytes are missing")]
     Short {
-        /// How many more there should be.
+        /// The number of missing bytes.
         missing: usize,
     },
-    /// The header gives another length than the message has.
+    /// The length in the header is not the length of the message.
     #[error("the header says {said} bytes, there are {found}")]
     Length {
-        /// What the header says.
+        /// The length in the header.
         said: u32,
-        /// What came.
+        /// The length of the message.
         found: usize,
     },
-    /// A string without its NUL.
+    /// A string has no NUL.
     #[error("a string does not end")]
     Endless,
-    /// What should be a name is none.
+    /// A name is not valid.
     #[error("a name is empty or has a slash")]
     Name,
-    /// A string that must not be empty is.
+    /// A string is empty.
     #[error("a string is empty")]
     Empty,
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{field} is {value}")]
     Value {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: u64,
     },
 }
 
-/// A message that is no request.
+/// A message that is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed request {opcode:?}: {fault}")]
 pub struct Malformed {
-    /// Its number, if so much could be read: then it can be answered.
+    /// The number of the request, if it could be read: then it can be answered.
     pub unique: Option<u64>,
-    /// Its kind, if so much could be read.
+    /// The kind, if it could be read.
     pub opcode: Option<Opcode>,
-    /// What is wrong.
+    /// The fault.
     #[source]
     pub fault: Fault,
 }
 
-/// Reads one message, as it came from the kernel. `agreed` are the flags of the mount.
+/// Parses one message of the kernel. `agreed` are the flags of the mount.
 pub fn parse(message: &[u8], agreed: InitFlags) -> Result<(Request, Operation<'_>), Malformed> {
     let mut body = Body::new(message);
     let header: wire::InHeader =

@@ -1,19 +1,18 @@
-//! How far the kernel reads ahead.
+//! The kernel's readahead.
 //!
-//! When a mount begins it agrees to less than its own default, 128 KiB, and not to more. Root may
-//! raise it afterwards.
+//! INIT can only lower it below the kernel's default of 128 KiB. Root can raise it afterwards.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::fs::{major, minor, stat};
 
-/// Has the kernel read ahead up to so many bytes. Where that is not allowed, it stays as it is.
+/// Sets the kernel's readahead to `bytes`. Without the permission to, it stays unchanged.
 pub(crate) fn raise(point: &Path, bytes: u32) {
     if let Ok(found) = stat(point) {
         let (major, minor) = (major(found.st_dev), minor(found.st_dev));
         let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-        // Without it reading is slower, and right.
+        // A failure only makes reads slower.
         let _ = fs::write(setting, (bytes / 1024).to_string());
     }
 }

@@ -1,9 +1,9 @@
-//! The way back of one request.
+//! The reply to one request.
 //!
-//! 1. Each request that can be answered is answered once: by its [`Reply`], or with EIO when that
-//!    is dropped.
-//! 2. A reply may be sent from any thread, at any time; nothing else of the request lives on.
-//! 3. Bytes go to the kernel from where they stand.
+//! 1. Each request that expects an answer is answered once: by its [`Reply`], or with EIO when the
+//!    reply is dropped.
+//! 2. A reply may be sent from any thread, at any time; nothing else of the request is kept.
+//! 3. Bytes are written to the kernel from where they are, without a copy.
 
 #[cfg(test)]
 mod tests;
@@ -25,24 +25,24 @@ use crate::wire;
 #[must_use = "a request whose reply is dropped fails with EIO"]
 pub struct Reply<T> {
     pending: Pending,
-    /// The most bytes that the kernel takes, where the request says so.
+    /// The maximum size of the answer in bytes, if the request has one.
     size: u32,
     answer: PhantomData<fn(T)>,
 }
 
-/// In a [`Reply`]: bytes, as READ and READLINK want.
+/// The type of a [`Reply`] to READ and READLINK: bytes.
 #[derive(Debug)]
 pub enum Bytes {}
 
-/// In a [`Reply`]: the value of an extended attribute, or the names of all, each with a NUL.
+/// The type of a [`Reply`] to GETXATTR and LISTXATTR: a value, or all names, each with a NUL.
 #[derive(Debug)]
 pub enum Value {}
 
-/// In a [`Reply`]: the result of an ioctl and its bytes.
+/// The type of a [`Reply`] to IOCTL: the result and the data.
 #[derive(Debug)]
 pub enum IoctlData {}
 
-/// The request is answered when this ends.
+/// A request in flight. It fails with EIO if this is dropped without an answer.
 struct Pending {
     channel: Arc<Channel>,
     unique: u64,
@@ -57,23 +57,23 @@ impl<T> Reply<T> {
         Self { pending, size: 0, answer: PhantomData }
     }
 
-    /// At most this many bytes.
+    /// Sets the maximum size of the answer in bytes.
     pub(crate) fn at_most(mut self, size: u32) -> Self {
         self.size = size;
         self
     }
 
-    /// Answers with an error. One of 512 or more is none of the system's, and goes as EIO.
+    /// Answers with an error. One of 512 or more is not accepted by the kernel, and sent as EIO.
     pub fn fail(mut self, error: Errno) {
         self.pending.end();
         self.pending.channel.refuse(self.pending.unique, error);
     }
 
-    /// Calls `act` if somebody no longer wants to wait for the answer: a signal has come, which is
-    /// served once the answer is there. EINTR is what such a request mostly fails with.
+    /// Calls `act` if the request is interrupted: its caller has a pending signal, which is
+    /// delivered once the request is answered. Such a request usually fails with EINTR.
     ///
-    /// `act` runs on a thread that receives, or on this one if the signal was faster; once at
-    /// most. It may come while the answer is just being sent, and must bear to find nothing to do.
+    /// `act` runs at most once: on a thread that receives, or on this one if the request was
+    /// interrupted already. It may run while the answer is being sent, and must tolerate that.
     pub fn on_interrupt(&self, act: impl FnOnce() + Send + 'static) {
         self.pending.channel.interrupts().watch(self.pending.unique, Box::new(act));
     }
@@ -85,7 +85,7 @@ impl<T> Reply<T> {
 }
 
 impl<T: Answer> Reply<T> {
-    /// Answers.
+    /// Answers with the result.
     pub fn send(self, answer: Result<T, Errno>) {
         match answer {
             Ok(answer) => self.succeed(&answer),
@@ -93,7 +93,7 @@ impl<T: Answer> Reply<T> {
         }
     }
 
-    /// Answers that it is done.
+    /// Answers with success.
     pub fn succeed(self, answer: &T) {
         let opcode = self.pending.opcode;
         let mut reply = Some(self);
@@ -105,12 +105,12 @@ impl<T: Answer> Reply<T> {
 }
 
 impl Reply<Bytes> {
-    /// The most bytes to send.
+    /// Returns the maximum size of the answer in bytes.
     pub fn size(&self) -> u32 {
-        self.size
+    self.size
     }
 
-    /// Answers with these bytes: no more than [`size`](Self::size), and less only at the end of a
+    /// Answers with these bytes: at most [`size`](Self::size), and fewer only at the end of a
     /// file.
     pub fn send(self, bytes: Result<&[u8], Errno>) {
         match bytes {
@@ -128,13 +128,13 @@ impl Reply<Bytes> {
 }
 
 impl Reply<Value> {
-    /// Room for how many bytes the caller has; zero: it asks how many there are.
+    /// Returns the size of the caller's buffer; zero if it asks for the length.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Answers with these bytes, or with how many they are where that is asked; ERANGE if they do
-    /// not fit.
+    /// Answers with these bytes, or with their number if the caller asks for the length; ERANGE if
+    /// they do not fit.
     pub fn send(self, value: Result<&[u8], Errno>) {
         match value {
             Ok(value) => match (self.size, u32::try_from(value.len())) {
@@ -146,7 +146,7 @@ impl Reply<Value> {
         }
     }
 
-    /// Answers a question for the length alone, without the value at hand.
+    /// Answers a request for the length, without the value.
     pub fn send_length(self, length: u32) {
         assert_eq!(self.size, 0, "the value is asked for");
         let out = wire::GetxattrOut { size: length, padding: 0 };
@@ -155,13 +155,13 @@ impl Reply<Value> {
 }
 
 impl Reply<IoctlData> {
-    /// The most bytes to send.
+    /// Returns the maximum size of the data in bytes.
     pub fn size(&self) -> u32 {
-        self.size
+    self.size
     }
 
-    /// Answers with what ioctl(2) returns, and bytes for the caller's argument: no more than
-    /// [`size`](Self::size).
+    /// Answers with the result of ioctl(2), and data for the caller's argument: at most
+    /// [`size`](Self::size) bytes.
     pub fn send(self, done: Result<(i32, &[u8]), Errno>) {
         let (result, bytes) = match done {
             Ok(done) => done,
@@ -174,18 +174,18 @@ impl Reply<IoctlData> {
     }
 }
 
-/// What listings send.
+/// Sends a listing.
 pub(crate) fn send_listing<T>(reply: Reply<T>, bytes: &[u8]) {
     reply.send_parts(&[IoSlice::new(bytes)]);
 }
 
-/// How many bytes a listing may have.
+/// Returns the maximum size of a listing in bytes.
 pub(crate) fn listing_size<T>(reply: &Reply<T>) -> usize {
     usize::try_from(reply.size).expect("a size in memory")
 }
 
 impl Pending {
-    /// The request counts as answered from now on.
+    /// Marks the request answered.
     fn end(&mut self) {
         self.answered = true;
         self.channel.load_estimate().end();

@@ -1,4 +1,4 @@
-//! What a filesystem does to be served.
+//! The trait that a filesystem implements to be served.
 
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -18,34 +18,35 @@ use crate::operation::{
 use crate::reply::{Bytes, IoctlData, Reply, Value};
 use crate::values::{Handle, Name, NodeId};
 
-/// A filesystem, as the kernel asks for it: one method for each kind of request.
+/// A filesystem as the kernel sees it: one method for each kind of request.
 ///
 /// 1. Methods are called from many threads at once. Each answers by its `reply`, before it returns
-///    or later; what borrows from the request is gone when the method returns.
-/// 2. A method that may wait for a disk or for others does so in [`may_sleep`](crate::may_sleep),
-///    or answers from another thread.
-/// 3. What is not written answers ENOSYS. Of many kinds the kernel then makes do without and never
-///    asks again; where that is worth knowing it is said here.
-/// 4. Each [`Entry`] that is sent adds a reference to its node; [`forget`](Self::forget) takes
-///    references off. A node without references, and without a name, can go.
+///    or later; borrows from the request end when the method returns.
+/// 2. A method that may wait for a disk or another thread does so in
+///    [`may_sleep`](crate::may_sleep), or answers from another thread.
+/// 3. A method that is not implemented answers ENOSYS. The kernel then does without many kinds of
+///    requests, and never sends them again; the methods' docs say so where it matters.
+/// 4. Each [`Entry`] that is sent adds a reference to its node (nlookup), which
+///    [`forget`](Self::forget) drops. A node without references and names can be deleted.
 #[expect(unused_variables, reason = "what is not written looks at nothing")]
 pub trait Server: Send + Sync + 'static {
-    /// The mount begins; nothing was asked yet.
+    /// Called when the mount begins, before any request.
     fn init(&self, agreement: &Negotiated, notifier: Notifier) {}
 
-    /// The mount of a block device ends: umount(8) waits for the answer. Of other mounts, and of
-    /// those that are stopped or aborted, the kernel does not say so; there the end of the session
-    /// is the end.
+    /// Called when a block device is unmounted: umount(8) waits for the answer. The kernel does not
+    /// send this for other mounts, nor for those that are stopped or aborted: these end with the
+    /// session.
     fn destroy(&self, request: &Request, reply: Reply<()>) {
         reply.succeed(&());
     }
 
-    /// Finds a name in a directory. ENOENT, or [`Entry::absent`] for the kernel to keep it.
+    /// Finds a name in a directory. If there is none: ENOENT, or [`Entry::absent`], which the
+    /// kernel caches.
     fn lookup(&self, request: &Request, name: Name<'_>, reply: Reply<Entry>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Takes `lookups` references off a node.
+    /// Drops `lookups` references to a node.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
     /// Reads attributes.
@@ -53,7 +54,7 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Reads attributes and the time of birth. ENOSYS: only GETATTR is asked.
+    /// Reads attributes and the time of birth. ENOSYS: the kernel only sends GETATTR.
     fn statx(&self, request: &Request, statx: &Statx, reply: Reply<ExtendedStat>) {
         reply.fail(Errno::NOSYS);
     }
@@ -73,7 +74,7 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Makes a node that is no directory.
+    /// Makes a node that is not a directory.
     fn mknod(&self, request: &Request, mknod: &Mknod<'_>, reply: Reply<Entry>) {
         reply.fail(Errno::NOSYS);
     }
@@ -83,7 +84,7 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Removes the name of what is no directory.
+    /// Removes a name of a node that is not a directory.
     fn unlink(&self, request: &Request, name: Name<'_>, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
@@ -93,23 +94,23 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Renames. ENOSYS to one with flags: EINVAL to those that follow.
+    /// Renames. ENOSYS to a rename with flags: later ones fail with EINVAL.
     fn rename(&self, request: &Request, rename: &Rename<'_>, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Gives a node another name.
+    /// Adds a name to a node.
     fn link(&self, request: &Request, link: &Link<'_>, reply: Reply<Entry>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Opens a file. ENOSYS: every file is open, with a handle of zero and a cache that stays,
-    /// and neither OPEN nor RELEASE comes again.
+    /// Opens a file. ENOSYS: every open succeeds, with a handle of zero and a cache that is kept,
+    /// and neither OPEN nor RELEASE is sent again.
     fn open(&self, request: &Request, open: &Open, reply: Reply<Opened>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Makes and opens a file. ENOSYS: MKNOD and OPEN.
+    /// Makes and opens a file. ENOSYS: the kernel sends MKNOD and OPEN instead.
     fn create(&self, request: &Request, create: &Create<'_>, reply: Reply<Created>) {
         reply.fail(Errno::NOSYS);
     }
@@ -129,17 +130,17 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// A descriptor of a file was closed. ENOSYS: it never comes again.
+    /// Called when a descriptor of a file is closed. ENOSYS: it is never sent again.
     fn flush(&self, request: &Request, flush: &Flush, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Ends a handle. Nobody waits for it.
+    /// Closes a handle. No program waits for the answer.
     fn release(&self, request: &Request, release: &Release, reply: Reply<()>) {
         reply.succeed(&());
     }
 
-    /// Makes a file durable. ENOSYS: every fsync(2) succeeds, and is never asked for again.
+    /// Makes a file durable. ENOSYS: every fsync(2) succeeds, and FSYNC is never sent again.
     fn fsync(&self, request: &Request, fsync: &Fsync, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
@@ -149,17 +150,18 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Lists a directory, from after the entry whose `next` is the offset.
+    /// Lists a directory, beginning after the entry whose `next` is the offset.
     fn readdir(&self, request: &Request, read: &Read, reply: Reply<Names>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Lists a directory and looks its names up. A server that agreed to DO_READDIRPLUS has it.
+    /// Lists a directory and looks its names up. Required of a server that agreed to
+    /// DO_READDIRPLUS.
     fn readdirplus(&self, request: &Request, read: &Read, reply: Reply<Entries>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Ends a handle of a directory.
+    /// Closes a handle of a directory.
     fn releasedir(&self, request: &Request, release: &Release, reply: Reply<()>) {
         reply.succeed(&());
     }
@@ -169,13 +171,13 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Makes everything durable; comes for mounts of block devices only. ENOSYS: every sync(2)
-    /// succeeds, and is never asked for again.
+    /// Makes everything durable; only sent for mounts of block devices. ENOSYS: every sync(2)
+    /// succeeds, and SYNCFS is never sent again.
     fn syncfs(&self, request: &Request, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Counts space.
+    /// Returns the space that is used and free.
     fn statfs(&self, request: &Request, reply: Reply<Statistics>) {
         reply.fail(Errno::NOSYS);
     }
@@ -185,12 +187,12 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Reads an extended attribute: ENODATA where there is none. ENOSYS: there are none.
+    /// Reads an extended attribute; ENODATA if it does not exist. ENOSYS: there are none.
     fn getxattr(&self, request: &Request, getxattr: &Getxattr<'_>, reply: Reply<Value>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Lists the names of extended attributes, each with a NUL behind it. ENOSYS: there are none.
+    /// Lists the names of extended attributes, each followed by a NUL. ENOSYS: there are none.
     fn listxattr(&self, request: &Request, reply: Reply<Value>) {
         reply.fail(Errno::NOSYS);
     }
@@ -200,18 +202,18 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Checks permission; comes only where the kernel does not check itself. ENOSYS: all is
-    /// allowed.
+    /// Checks permission; only sent if the kernel does not check itself. ENOSYS: all is allowed.
     fn access(&self, request: &Request, mask: Access, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Looks for a lock in the way: answers it, or the same lock of the kind none.
+    /// Finds a conflicting lock: answers with it, or with the requested lock of the kind none.
     fn getlk(&self, request: &Request, lock: &LockRequest, reply: Reply<Lock>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Takes or releases a lock. With `wait` it waits for it, and should watch for an interrupt.
+    /// Takes or releases a lock. With `wait` it waits for the lock, and should watch for an
+    /// interrupt.
     fn setlk(&self, request: &Request, lock: &LockRequest, wait: bool, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
@@ -221,33 +223,33 @@ pub trait Server: Send + Sync + 'static {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Device control. ENOSYS: programs get ENOTTY.
+    /// Handles ioctl(2). ENOSYS: programs get ENOTTY.
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Readiness. ENOSYS: files are always ready.
+    /// Returns the readiness of a file. ENOSYS: files are always ready.
     fn poll(&self, request: &Request, poll: &Poll, reply: Reply<Events>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Allocates, punches, zeroes. ENOSYS: programs get EOPNOTSUPP.
+    /// Allocates, punches or zeroes a range. ENOSYS: programs get EOPNOTSUPP.
     fn fallocate(&self, request: &Request, fallocate: &Fallocate, reply: Reply<()>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Finds data or a hole: ENXIO where there is none. ENOSYS: files are one piece of data.
+    /// Finds data or a hole; ENXIO if there is none. ENOSYS: files have no holes.
     ///
-    /// With [`WRITEBACK_CACHE`](crate::InitFlags::WRITEBACK_CACHE) the kernel asks without having
-    /// written back, and what it still keeps would pass for a hole. Who knows of holes has it
-    /// written back before, by [`Notifier::invalidate_inode`] in
-    /// [`may_sleep`](crate::may_sleep).
+    /// With [`WRITEBACK_CACHE`](crate::InitFlags::WRITEBACK_CACHE) the kernel does not write back
+    /// before it sends this, so its dirty data could be taken for a hole. A server with holes has
+    /// the file written back first, by [`Notifier::invalidate_inode`] in
+    /// [`may_wait`](crate::may_wait).
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
         reply.fail(Errno::NOSYS);
     }
 
-    /// Copies between files. ENOSYS to the kind with 64 bits: the older kind; to that: the kernel
-    /// reads and writes.
+    /// Copies between files. ENOSYS to the kind with 64 bits: the kernel sends the older kind;
+    /// ENOSYS to that: it reads and writes.
     fn copy_file_range(&self, request: &Request, copy: &CopyFileRange, reply: Reply<Copied>) {
         reply.fail(Errno::NOSYS);
     }

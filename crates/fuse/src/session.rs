@@ -1,9 +1,9 @@
 //! A mount that is being served.
 //!
-//! 1. A session ends when the filesystem is unmounted, by whomever, or after [`Session::stop`].
+//! 1. A session ends when any process unmounts the filesystem, or after [`Session::stop`].
 //! 2. When [`Session::wait`] returns, no method of the server runs for a request and none will;
-//!    what the server answers later from threads of its own goes nowhere.
-//! 3. A session that is dropped is unmounted, and what is asked of it fails.
+//!    later answers from threads of the server are discarded.
+//! 3. Dropping a session unmounts it; later requests fail.
 
 use std::fs::File;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct Session {
 /// Why a session did not begin.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Kernel and server found no common ground.
+    /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     /// No descriptors, or no threads.
@@ -51,8 +51,8 @@ pub enum SessionError {
 }
 
 impl Session {
-    /// Answers the first request of the kernel, and starts the threads. When this returns the
-    /// filesystem can be used.
+    /// Answers the kernel's INIT and starts the threads. When this returns the filesystem can be
+    /// used.
     pub fn start(
         mount: Mount,
         server: Arc<dyn Server>,
@@ -67,37 +67,37 @@ impl Session {
         Ok(Self { worker_pool, mount })
     }
 
-    /// What kernel and server agreed on.
+    /// Returns the abilities and limits that kernel and server agreed on.
     pub fn agreement(&self) -> &Negotiated {
         self.worker_pool.agreement()
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn point(&self) -> &Path {
         self.mount.point()
     }
 
-    /// Its number as a device: see [`Mount::number`].
+    /// Returns the device number of the mount: see [`Mount::number`].
     pub fn number(&self) -> Option<u64> {
         self.mount.number()
     }
 
-    /// Sends notices to the kernel.
+    /// Returns a sender of notices to the kernel.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.worker_pool.channel().clone())
     }
 
-    /// How many threads there are, those that sleep included.
+    /// Returns the number of threads, including those that sleep.
     pub fn threads(&self) -> usize {
         self.worker_pool.threads()
     }
 
-    /// How many requests of this kind there were; all kinds that are not known count as one.
+    /// Returns the number of requests of this kind; all unknown kinds count as one.
     pub fn requests(&self, opcode: Opcode) -> u64 {
         self.worker_pool.count(opcode)
     }
 
-    /// Unmounts if nobody uses it, which ends the session.
+    /// Unmounts if the filesystem is not in use, which ends the session.
     pub fn unmount(&self) -> Result<(), MountError> {
         self.mount.unmount()
     }
@@ -107,24 +107,23 @@ impl Session {
         self.mount.is_alive()
     }
 
-    /// Unmounts if nobody uses it; says whether that ended the session. It does not where the mount
-    /// has been given a second place, by a bind mount or in another namespace.
+    /// Unmounts if the filesystem is not in use; returns whether that ended the session. It does
+    /// not if the filesystem is also mounted elsewhere, by a bind mount or in another namespace.
     pub fn ends_by_unmount(&self) -> bool {
         self.mount.unmount().is_ok() && !self.mount.is_alive()
     }
 
-    /// Ends the session, whoever uses the filesystem: what programs have written is given to the
-    /// server, the mount is taken out of the tree of names, and what is asked from then on fails
-    /// with ENOTCONN. Requests that are being worked on are finished.
+    /// Ends the session even if the filesystem is in use: dirty data is written back, the mount is
+    /// detached, and later requests fail with ENOTCONN. Requests in flight are finished.
     ///
-    /// What was written is given as far as sync(2) waits for that, which newer kernels do not: who
-    /// knows its nodes calls their contents stale before.
+    /// Data is written back as far as syncfs(2) waits for it, which it does not with newer kernels:
+    /// a server that knows its nodes should invalidate their contents first.
     ///
-    /// Where it is not root who stops a mount in use, or the mount is not found at its place any
-    /// more, threads remain that wait for requests, to refuse them, until the last user has closed
-    /// what is open. What is at its place instead stays as it is.
+    /// If a user other than root stops a mount in use, or the mount is not found at its mount point
+    /// any more, some threads remain to refuse requests until the last open file is closed. A
+    /// filesystem that is mounted there instead is not touched.
     ///
-    /// Not to be called by a thread that serves.
+    /// Must not be called by a thread that serves.
     pub fn stop(&self) -> Result<(), MountError> {
         if self.ends_by_unmount() {
             return Ok(());
@@ -137,18 +136,17 @@ impl Session {
         }
     }
 
-    /// Waits until no request comes any more, or the session is stopped: some may be worked on.
+    /// Waits until no more requests can come, or the session is stopped. Some may be in flight.
     pub fn wait_over(&self) {
         self.worker_pool.wait_over();
     }
 
-    /// Waits for the end: until it is unmounted, or stopped and idle.
+    /// Waits until the session is unmounted, or stopped and idle.
     pub fn wait(&self) -> Result<(), SessionError> {
         self.worker_pool.wait()
     }
 
-    /// Has the kernel write back what it keeps of files. It fails where the server does, who then
-    /// knows.
+    /// Has the kernel write back dirty data. Errors are ignored: they are the server's own.
     fn write_back(&self) {
         if self.mount.is_in_place()
             && let Ok(root) = File::open(self.mount.point())
@@ -161,7 +159,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.worker_pool.stop();
-        // Nobody is left to hear of an error.
+        // Errors cannot be returned here.
         let _ = self.mount.abort();
         let _ = self.worker_pool.wait();
     }

@@ -1,14 +1,14 @@
-//! The small types that requests and answers are made of.
+//! Small types that requests and answers consist of.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// A node, as server and kernel name it between themselves: a number that the server chooses.
+/// The node ID that server and kernel use for an inode: a number that the server chooses.
 ///
-/// The kernel counts its references to a node: each answer that names one adds one, FORGET takes
-/// them off. Zero names no node.
+/// The kernel counts its references to a node: each answer with an entry adds one, FORGET drops
+/// them. Zero is no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -17,11 +17,11 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// What the server called an open file or directory when it was opened; zero where it was not.
+/// The server's handle of an open file or directory; zero if OPEN was not served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// Whoever holds locks: an opaque number of the kernel's.
+/// The owner of locks: an opaque number chosen by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOwner(pub u64);
 
@@ -30,18 +30,18 @@ pub struct LockOwner(pub u64);
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// The name, if these bytes are one.
+    /// Returns the name, if these bytes are a valid one.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let is_name = !bytes.is_empty() && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'));
         is_name.then_some(Self(bytes))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The name as the standard library has it.
+    /// Returns the name as an `OsStr`.
     pub fn as_os_str(self) -> &'a OsStr {
         OsStr::from_bytes(self.0)
     }
@@ -61,30 +61,30 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The time, if there are less than 10^9 nanoseconds.
+    /// Returns the time, if `nanoseconds` is below 10^9.
     pub fn new(seconds: i64, nanoseconds: u32) -> Option<Self> {
         (nanoseconds < 1_000_000_000).then_some(Self { seconds, nanoseconds })
     }
 
-    /// Seconds since 1970; negative before.
+    /// Returns the seconds since 1970; negative before.
     pub fn seconds(self) -> i64 {
         self.seconds
     }
 
-    /// Nanoseconds after the second.
+    /// Returns the nanoseconds after the second.
     pub fn nanoseconds(self) -> u32 {
         self.nanoseconds
     }
 }
 
-/// For whom a request is made. Zero as process: nobody the server could know.
+/// The caller of a request. `pid` is zero if the process is unknown in the server's namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The user that accesses files.
+    /// The user ID for file access.
     pub uid: u32,
-    /// The group that accesses files.
+    /// The group ID for file access.
     pub gid: u32,
-    /// The thread that asks.
+    /// The ID of the calling thread.
     pub pid: u32,
     /// The group of the parent directory, if a file is made there by a supplementary member of it.
     pub group_of_parent: Option<u32>,
@@ -92,28 +92,28 @@ pub struct Caller {
 
 /// The number of a device node: 12 bits of major, 20 bits of minor.
 ///
-/// As 32 bits the low eight of the minor stand lowest, then the major, then the rest.
+/// Encoded in 32 bits: the low eight bits of the minor, then the major, then the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceNumber {
-    /// The driver.
+    /// The major number.
     pub major: u32,
-    /// The device of the driver.
+    /// The minor number.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// The number as 32 bits; bits that do not fit are lost.
+    /// Returns the 32-bit encoding; bits that do not fit are lost.
     pub fn to_bits(self) -> u32 {
         (self.minor & 0xff) | ((self.major & 0xfff) << 8) | ((self.minor & 0xfff00) << 12)
     }
 
-    /// The number that these bits stand for.
+    /// Decodes the 32-bit encoding.
     pub fn from_bits(bits: u32) -> Self {
         Self { major: (bits >> 8) & 0xfff, minor: (bits & 0xff) | ((bits >> 12) & 0xfff00) }
     }
 }
 
-/// How long the kernel may keep an answer: without end.
+/// A validity without end: the kernel may cache the answer for ever.
 pub const FOREVER: Duration = Duration::MAX;
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn device_numbers_go_round() {
+    fn device_numbers_round_trip() {
         for (major, minor) in [(8, 1), (0xfff, 0xf_ffff), (259, 256)] {
             let number = DeviceNumber { major, minor };
             assert_eq!(DeviceNumber::from_bits(number.to_bits()), number);

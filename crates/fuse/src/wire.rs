@@ -1,10 +1,10 @@
 //! The layouts of messages, as the kernel writes and reads them.
 //!
 //! 1. Source: `linux/fuse.h` of the kernel's user interface, protocol 7.45, which its author also
-//!    gives under the BSD licence. Names of structures follow it without their `fuse_`.
-//! 2. Numbers are in the byte order of the machine; every structure is a multiple of eight bytes,
-//!    without gaps, and its size is asserted where it is declared.
-//! 3. Nothing here is judged: `parse` turns what comes into types that cannot be wrong.
+//!    licenses under the BSD licence. Structures have the names of that header without `fuse_`.
+//! 2. Numbers are in native byte order; the size of every structure is a multiple of eight bytes,
+//!    without padding, and is asserted at its declaration.
+//! 3. Nothing is validated here: `parse` converts messages to types that are always valid.
 
 mod notices;
 mod replies;
@@ -14,13 +14,13 @@ pub(crate) use notices::{EXPIRE_ONLY, Notice, NoticeDelete, NoticeEntry, NoticeI
 pub(crate) use replies::*;
 pub(crate) use requests::*;
 
-/// The major version of the protocol spoken here.
+/// The major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version known here.
+/// The newest supported minor version.
 pub(crate) const MINOR: u32 = 45;
-/// The oldest minor version that is spoken: that of Linux 5.4.
+/// The oldest supported minor version: that of Linux 5.4.
 pub(crate) const MINOR_MIN: u32 = 31;
-/// The least size of a buffer for requests, in bytes.
+/// The minimum size of a buffer for requests, in bytes.
 pub(crate) const READ_BUFFER_MIN: usize = 8192;
 /// Entries of directories are aligned to this many bytes.
 pub(crate) const DIRENT_ALIGN: usize = 8;

@@ -1,20 +1,22 @@
-//! The threads that serve a mount.
+//! The worker threads that serve a mount.
 //!
-//! 1. Each thread has a descriptor of its own, and a buffer while it is no spare; some that spares
-//!    leave are kept until one of these ends. It receives a request, has it done, and receives the
-//!    next: no request is handed on.
+//! 1. Each thread has its own descriptor of the device, and a buffer unless it is spare. Some
+//!    buffers of spare threads are kept until a spare thread ends. A thread receives a request,
+//!    handles it, and receives the next: no request is passed to another thread.
 //! 2. At least as many threads are *awake* as are *wanted*: one while requests come one at a time,
-//!    else as many as the mount was made with. Awake are all but those in [`may_sleep`] and those
-//!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
-//!    `most` altogether, that is so only where nobody else would be awake and one is in
-//!    [`may_wait`]: for a request that another has to receive.
-//! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
-//! 4. Who is called is a spare no more, also where it has not begun to sleep: no call is lost. Who
-//!    became spare last is called first, and who was not called for long ends, but for as many as
-//!    may be wanted. All spares wake at the end and at a stop alone.
-//! 5. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
-//!    not at work after a stop will not call the server any more. Who ends, or is done after a
-//!    stop, tells those who wait.
+//!    otherwise `Config::threads`. A thread is awake unless it is in [`may_sleep`] or *spare*
+//!    (idle). For each that goes to sleep, a spare thread is woken or a new one is started. Once
+//!    there are `most` threads, a new one is started only if none is awake and one is in
+//!    [`may_wait`], because another thread has to receive the request that it waits for.
+//! 3. While more than twice as many threads are awake as wanted, a thread that has finished a
+//!    request becomes spare.
+//! 4. `call_spare` marks the thread awake under the lock, so a wake-up is not lost if the thread
+//!    is not asleep yet. Spare threads are woken in LIFO order. One that is not woken for `idle`
+//!    ends, unless only as many are left as may be wanted. Only the end of the session and a stop
+//!    wake all of them.
+//! 5. A thread is *at work* from before it checks whether the pool is stopped. So a thread that is
+//!    not at work after a stop does not call the server again. A thread that ends, or that
+//!    finishes a request after a stop, notifies the waiting threads.
 //! 6. A thread that panics is replaced.
 
 use std::cell::RefCell;
@@ -35,27 +37,27 @@ use crate::opcode::Opcode;
 use crate::server::Server;
 use crate::session::SessionError;
 
-/// The buffers that are kept for each thread that may be wanted: where many sleep in turns, memory
-/// that was written is written again.
+/// The number of buffers kept for each thread that may be wanted: if many threads sleep in turns,
+/// they reuse memory that is already mapped.
 const BUFFERS: usize = 8;
 
 thread_local! {
-    /// The crew that this thread is of, while it is awake.
+    /// The pool of this thread, while the thread is awake.
     static CREW: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
-    /// The crew that this thread is of.
+    /// The pool of this thread.
     static OWN: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
 }
 
-/// Does what may take long: wait for a disk, for a lock that is held over I/O. Meanwhile another
-/// thread receives requests in place of this one, if this one serves a mount and there may be more.
+/// Runs `work`, which may wait for a disk, or for a lock that is held over I/O. If this thread
+/// serves a mount, another one receives requests meanwhile, up to the maximum number of threads.
 pub fn may_sleep<R>(work: impl FnOnce() -> R) -> R {
-    // Who sleeps already has been replaced.
+    // In a nested call the thread is replaced already.
     let _asleep = CREW.take().map(Asleep::new);
     work()
 }
 
-/// The same for what may wait until another request is done, as a notice that contents are old
-/// does: somebody receives meanwhile, however many threads there are.
+/// Like [`may_sleep`], for `work` that may wait until another request is done, as an invalidation
+/// of contents does: a thread receives requests meanwhile, however many threads there are.
 pub fn may_wait<R>(work: impl FnOnce() -> R) -> R {
     let _waits = OWN.with_borrow(Option::clone).map(Waits::new);
     may_sleep(work)
@@ -65,16 +67,16 @@ pub(crate) struct WorkerPool {
     server: Arc<dyn Server>,
     channel: Arc<Channel>,
     agreement: Negotiated,
-    /// How many threads are wanted where demand is high.
+    /// The number of threads wanted under high load.
     threads: usize,
     most: usize,
     stopped: AtomicBool,
-    /// More are awake than should be: looked at after each request, without the lock.
+    /// Too many threads are awake. Read after each request, without the lock.
     crowded: AtomicBool,
     state: Mutex<State>,
-    /// How long a spare sleeps that nobody calls.
+    /// How long a spare thread sleeps before it ends.
     idle: Duration,
-    /// A thread has ended or is idle, or all is over: for those who wait for that.
+    /// Notified when a thread has ended or is not at work, and when the session is over.
     changed: Condvar,
 }
 
@@ -82,45 +84,45 @@ pub(crate) struct WorkerPool {
 struct State {
     threads: usize,
     awake: usize,
-    /// Who is in [`may_wait`].
+    /// The number of threads in [`may_wait`].
     waiting: usize,
-    /// Who became spare last stands last.
+    /// Spare threads; the latest is last.
     spares: Vec<Arc<WorkerSlot>>,
     seats: Vec<Arc<WorkerSlot>>,
-    /// What spares left, for who needs one next.
+    /// Buffers of spare threads, for reuse.
     buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
-    /// What threads that have ended have counted.
+    /// The counts of threads that have ended.
     past: Counts,
     over: bool,
     failure: Option<SessionError>,
 }
 
-/// What others see of a thread.
+/// The shared state of one thread.
 #[derive(Default)]
 struct WorkerSlot {
     at_work: AtomicBool,
-    /// Changes under the lock of the crew alone.
+    /// Changes only under the lock of the pool.
     is_spare: AtomicBool,
-    /// It is a spare no more, or all is over.
+    /// Notified when the thread is no longer spare, or the session is over.
     called: Condvar,
     counts: Counts,
 }
 
 impl State {
-    /// A thread that was awake becomes spare.
+    /// Makes a thread that was awake spare.
     fn add_spare(&mut self, worker_slot: &Arc<WorkerSlot>) {
         worker_slot.is_spare.store(true, Ordering::Relaxed);
         self.spares.push(worker_slot.clone());
         self.awake -= 1;
     }
 
-    /// Has all spares see that it is over.
+    /// Wakes all spare threads, at the end or at a stop.
     fn wake_spares(&self) {
         self.spares.iter().for_each(|worker_slot| worker_slot.called.notify_one());
     }
 
-    /// The last spare is awake again, also where it has not begun to sleep.
+    /// Marks the latest spare thread awake, even if it is not asleep yet; false if there is none.
     fn call_spare(&mut self) -> bool {
         let Some(worker_slot) = self.spares.pop() else { return false };
         worker_slot.is_spare.store(false, Ordering::Relaxed);
@@ -129,7 +131,7 @@ impl State {
         true
     }
 
-    /// A thread has ended, awake or as a spare.
+    /// Removes a thread that has ended, awake or spare.
     fn remove(&mut self, worker_slot: &Arc<WorkerSlot>) {
         let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, worker_slot);
         self.seats.retain(is_other);
@@ -141,7 +143,7 @@ impl State {
 }
 
 impl WorkerPool {
-    /// Starts the threads that are wanted.
+    /// Starts `Config::threads` threads.
     pub(crate) fn start(
         server: Arc<dyn Server>,
         channel: Arc<Channel>,
@@ -179,21 +181,21 @@ impl WorkerPool {
         self.state.lock().threads
     }
 
-    /// How many requests of a kind there were.
+    /// Returns the number of requests of a kind.
     pub(crate) fn count(&self, opcode: Opcode) -> u64 {
         let state = self.state.lock();
         let present = state.seats.iter().map(|worker_slot| worker_slot.counts.get(opcode));
         present.sum::<u64>() + state.past.get(opcode)
     }
 
-    /// From now on requests are refused.
+    /// Stops the pool: later requests are refused.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.state.lock().wake_spares();
         self.changed.notify_all();
     }
 
-    /// Waits until all threads have ended, or the crew is stopped and nobody at work.
+    /// Waits until all threads have ended, or the pool is stopped and no thread is at work.
     pub(crate) fn wait(&self) -> Result<(), SessionError> {
         let mut state = self.state.lock();
         while state.threads > 0 && !self.is_idle(&state) {
@@ -204,7 +206,7 @@ impl WorkerPool {
         let failure = state.failure;
         drop(state);
         if all_ended {
-            // A panic was noted where it happened.
+            // `Leaves` recorded any panic.
             for handle in handles {
                 drop(handle.join());
             }
@@ -212,7 +214,7 @@ impl WorkerPool {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Waits until no request comes any more, or the crew is stopped.
+    /// Waits until no more requests can come, or the pool is stopped.
     pub(crate) fn wait_over(&self) {
         let mut state = self.state.lock();
         while state.threads > 0 && !state.over && !self.is_stopped() {
@@ -245,12 +247,12 @@ impl WorkerPool {
         if self.channel.load_estimate().is_high() { self.threads } else { 1 }
     }
 
-    /// Sees to it that enough are awake, as far as there may be more.
+    /// Wakes or starts threads until enough are awake, up to the maximum.
     fn replenish(self: &Arc<Self>, state: &mut State) {
         if state.over {
             return;
         }
-        // Who is asleep at a stop may still wait for a request, which somebody has to refuse.
+        // A thread asleep at a stop may still wait for a request, which another has to refuse.
         let wanted = if self.is_stopped() { 1 } else { self.wanted() };
         let is_waited_for = state.waiting > 0 || self.is_stopped();
         while state.awake < wanted {
@@ -262,14 +264,14 @@ impl WorkerPool {
         }
     }
 
-    /// Whether more are awake than should be, now that either number has changed.
+    /// Updates and returns `crowded`, after the number of awake or wanted threads has changed.
     fn judge(&self, state: &State) -> bool {
         let crowded = state.awake > 2 * self.wanted();
         self.crowded.store(crowded, Ordering::Relaxed);
         crowded
     }
 
-    /// What a thread does from beginning to end.
+    /// The body of a thread.
     fn run(self: &Arc<Self>, worker_slot: &Arc<WorkerSlot>) {
         let _leaves = Leaves { worker_pool: self, worker_slot };
         CREW.set(Some(self.clone()));
@@ -281,7 +283,7 @@ impl WorkerPool {
                 Ok(message) => self.work(worker_slot, &channel, message),
                 Err(end) => return self.note_end(end),
             }
-            // Who is left after a stop refuses all that comes, so that nobody waits in vain.
+            // After a stop the remaining threads refuse requests, so that no caller hangs.
             if self.becomes_spare(worker_slot) {
                 self.leave_buffer(buffer);
                 if !self.is_called(worker_slot) {
@@ -292,7 +294,7 @@ impl WorkerPool {
         }
     }
 
-    /// A descriptor for this thread; the mount's first, where there can be no other.
+    /// Returns a descriptor for this thread, or the first one of the mount if cloning it fails.
     fn own_channel(&self) -> Arc<Channel> {
         match clone::clone(self.channel.device()) {
             Ok(device) => Arc::new(self.channel.beside(device)),
@@ -315,7 +317,7 @@ impl WorkerPool {
         }
     }
 
-    /// A request has come: it may be that more threads are wanted from now on, or fewer.
+    /// Updates the load estimate for a request, and adapts the number of awake threads.
     fn heed_demand(self: &Arc<Self>) {
         if self.channel.load_estimate().note() {
             let mut state = self.state.lock();
@@ -336,7 +338,7 @@ impl WorkerPool {
         }
     }
 
-    /// Whether too many are awake; then this thread is a spare from now on.
+    /// Makes this thread spare if too many are awake; returns whether it did.
     fn becomes_spare(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
         if !self.crowded.load(Ordering::Relaxed) {
             return false;
@@ -350,7 +352,7 @@ impl WorkerPool {
         true
     }
 
-    /// Sleeps as a spare; false when it is not wanted any more, or all is over.
+    /// Sleeps while spare; false if the thread is not needed any more, or the session is over.
     fn is_called(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
         let mut state = self.state.lock();
         let is_spare = || worker_slot.is_spare.load(Ordering::Relaxed);
@@ -360,7 +362,7 @@ impl WorkerPool {
             is_wanted = in_time || state.spares.len() <= self.threads;
         }
         if is_spare() {
-            // It ends; nobody may call it meanwhile.
+            // The thread ends: `call_spare` must not find it.
             state.spares.retain(|spare| !Arc::ptr_eq(spare, worker_slot));
             state.buffers.truncate(self.threads);
         }
@@ -372,7 +374,7 @@ impl WorkerPool {
         state.over = true;
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
-            // The others might go on for ever, and nobody would come after them.
+            // Otherwise the other threads might go on for ever, with none to replace them.
             self.stopped.store(true, Ordering::SeqCst);
         }
         state.wake_spares();
@@ -380,7 +382,7 @@ impl WorkerPool {
     }
 }
 
-/// A thread in [`may_sleep`].
+/// Guard of a thread in [`may_sleep`].
 struct Asleep(Arc<WorkerPool>);
 
 impl Asleep {
@@ -403,7 +405,7 @@ impl Drop for Asleep {
     }
 }
 
-/// A thread in [`may_wait`].
+/// Guard of a thread in [`may_wait`].
 struct Waits(Arc<WorkerPool>);
 
 impl Waits {
@@ -422,7 +424,7 @@ impl Drop for Waits {
     }
 }
 
-/// A thread that has begun, and will end.
+/// Guard that removes a thread from the pool when it ends, also by a panic.
 struct Leaves<'a> {
     worker_pool: &'a Arc<WorkerPool>,
     worker_slot: &'a Arc<WorkerSlot>,

@@ -14,7 +14,7 @@ use super::is_connected;
 use super::{MountError, MountFlags, MountOptions};
 use crate::clone;
 
-/// Mounts, and returns the descriptor of the device.
+/// Mounts, and returns the descriptor of the FUSE device.
 pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let device = clone::open_device().map_err(MountError::Device)?;
     let wrong = |error| MountError::Point { path: point.to_owned(), error };
@@ -25,8 +25,8 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let failed = |error| MountError::System { call: "mount", path: point.to_owned(), error };
     rustix::mount::mount(source, point, kind(options), flags, data.as_c_str()).map_err(failed)?;
     if options.block_size.is_some() && !is_connected(&device) {
-        // The kernel has one mount of a block device: an old one, which has lost its server and is
-        // still somewhere, was given one place more.
+        // The kernel has one superblock for a block device: an old one, whose server is gone but
+        // which is still in use, was mounted here again.
         let _ = unmount(point, UnmountFlags::DETACH);
         return Err(failed(Errno::BUSY));
     }
@@ -40,7 +40,7 @@ pub(super) fn unmount(point: &Path, flags: UnmountFlags) -> Result<(), MountErro
         .map_err(|error| MountError::System { call: "umount", path: path(), error })
 }
 
-/// The type of the filesystem, as mount(2) takes it.
+/// Returns the filesystem type for mount(2).
 fn kind(options: &MountOptions) -> String {
     let kind = if options.block_size.is_some() { "fuseblk" } else { "fuse" };
     match options.subtype.as_str() {
@@ -49,7 +49,7 @@ fn kind(options: &MountOptions) -> String {
     }
 }
 
-/// The options that the filesystem itself reads.
+/// Returns the options that FUSE itself parses.
 fn data(device: &OwnedFd, mode: u32, options: &MountOptions) -> String {
     const KIND_OF_FILE: u32 = 0o170_000;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());

@@ -1,6 +1,6 @@
-//! Mounting as anybody, by `fusermount3`.
+//! Mounting as any user, by `fusermount3`.
 //!
-//! The helper mounts, and sends the descriptor of the device through a socket whose number it
+//! The helper mounts, and sends the descriptor of the FUSE device through a socket whose number it
 //! reads from its environment. Here the socket is its standard input.
 
 use std::ffi::OsString;
@@ -19,10 +19,10 @@ use rustix::net::{
 use super::{MountError, MountFlags, MountOptions};
 
 const HELPER: &str = "fusermount3";
-/// Where the helper reads the number of its socket.
+/// The environment variable with the descriptor number of the helper's socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts, and returns the descriptor of the device.
+/// Mounts, and returns the descriptor of the FUSE device.
 pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if options.block_size.is_some() {
         return Err(MountError::BlockDevice);
@@ -34,7 +34,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     command.arg("-o").arg(text(options)).arg("--").arg(point);
     let child = command.env(SOCKET_VARIABLE, "0").stdin(theirs).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| no_helper(&error))?;
-    // Our copy of the helper's end goes: what the helper does not send will never come.
+    // Closes our copy of the helper's end, so that `receive` ends when the helper does.
     drop(command);
     let device = receive(&ours);
     let output = child.wait_with_output().map_err(|error| no_helper(&error))?;
@@ -52,7 +52,7 @@ pub(super) fn unmount(point: &Path, detach: bool) -> Result<(), MountError> {
     if output.status.success() { Ok(()) } else { Err(refused(&output)) }
 }
 
-/// The helper, which is to speak English: what it says is all there is to tell errors apart.
+/// Returns the helper's command, in the C locale: errors can only be told apart by its messages.
 fn helper() -> Command {
     let mut command = Command::new(HELPER);
     command.env("LC_ALL", "C");
@@ -63,7 +63,7 @@ fn no_helper(error: &io::Error) -> MountError {
     MountError::NoHelper(error.to_string())
 }
 
-/// What the helper says, or how it ended where it says nothing.
+/// Returns the helper's message, or its exit status if it printed none.
 fn refused(output: &Output) -> MountError {
     let message = String::from_utf8_lossy(&output.stderr);
     MountError::Helper(match message.trim() {
@@ -72,7 +72,7 @@ fn refused(output: &Output) -> MountError {
     })
 }
 
-/// The descriptor that the helper sends; none if it ends without.
+/// Receives the descriptor that the helper sends; `None` if it ends without sending one.
 fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -86,7 +86,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     Ok(descriptors.next())
 }
 
-/// The options as the helper reads them.
+/// Returns the options in the form that the helper parses.
 fn text(options: &MountOptions) -> OsString {
     let names = [
         (MountFlags::READ_ONLY, "ro"),
@@ -108,7 +108,7 @@ fn text(options: &MountOptions) -> OsString {
     parts.join(",").into()
 }
 
-/// Commas separate options, unless a backslash stands before them.
+/// Escapes backslashes and commas, which separate options.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace(',', "\\,")
 }

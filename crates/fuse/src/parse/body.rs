@@ -1,4 +1,4 @@
-//! What stands behind the header, taken piece by piece.
+//! A reader of the body of a message.
 
 use zerocopy::FromBytes;
 
@@ -6,7 +6,7 @@ use super::Fault;
 use crate::values::{Name, Timestamp};
 use crate::wire;
 
-/// The part of a message that was not yet taken.
+/// The part of a message that was not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Body<'a>(&'a [u8]);
 
@@ -19,7 +19,7 @@ impl<'a> Body<'a> {
         self.0.len()
     }
 
-    /// The next structure.
+    /// Reads the next structure.
     pub(super) fn take<T: FromBytes>(&mut self) -> Result<T, Fault> {
         let missing = size_of::<T>().saturating_sub(self.0.len());
         let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Fault::Short { missing })?;
@@ -27,7 +27,7 @@ impl<'a> Body<'a> {
         Ok(value)
     }
 
-    /// The next bytes, this many.
+    /// Reads the next `count` bytes.
     pub(super) fn bytes(&mut self, count: u32) -> Result<&'a [u8], Fault> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let missing = count.saturating_sub(self.0.len());
@@ -36,7 +36,7 @@ impl<'a> Body<'a> {
         Ok(bytes)
     }
 
-    /// The last bytes, this many.
+    /// Splits off the last `count` bytes.
     pub(super) fn split_off_end(&mut self, count: usize) -> Result<&'a [u8], Fault> {
         let at = self.0.len().checked_sub(count);
         let at = at.ok_or(Fault::Short { missing: count.saturating_sub(self.0.len()) })?;
@@ -45,7 +45,7 @@ impl<'a> Body<'a> {
         Ok(end)
     }
 
-    /// The next string, without its NUL; not empty.
+    /// Reads the next string, without its NUL; it must not be empty.
     pub(super) fn string(&mut self) -> Result<&'a [u8], Fault> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(Fault::Endless)?;
         let (string, rest) = self.0.split_at(end);
@@ -53,25 +53,25 @@ impl<'a> Body<'a> {
         if string.is_empty() { Err(Fault::Empty) } else { Ok(string) }
     }
 
-    /// The next string, which is a name.
+    /// Reads the next string, which must be a valid name.
     pub(super) fn name(&mut self) -> Result<Name<'a>, Fault> {
         Name::new(self.string()?).ok_or(Fault::Name)
     }
 }
 
-/// An offset or a size: at most 2^63 - 1.
+/// Checks an offset or a size: at most 2^63 - 1.
 pub(super) fn offset(field: &'static str, value: u64) -> Result<u64, Fault> {
     if i64::try_from(value).is_ok() { Ok(value) } else { Err(Fault::Value { field, value }) }
 }
 
-/// A time, whose seconds are signed.
+/// Checks a time, whose seconds are signed.
 pub(super) fn time(seconds: u64, nanoseconds: u32) -> Result<Timestamp, Fault> {
     let value = u64::from(nanoseconds);
     let fault = Fault::Value { field: "nanoseconds", value };
     Timestamp::new(seconds.cast_signed(), nanoseconds).ok_or(fault)
 }
 
-/// The first group that the extensions name.
+/// Returns the first group of the extensions.
 pub(super) fn group_of(extensions: &[u8]) -> Result<Option<u32>, Fault> {
     let mut extensions = Body(extensions);
     while extensions.len() > 0 {

@@ -1,4 +1,4 @@
-//! What each kind of request carries.
+//! Parsing of the body of each kind of request.
 
 use rustix::fs::{Access, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 
@@ -15,7 +15,7 @@ use crate::operation::{
 use crate::values::{DeviceNumber, Handle, LockOwner, NodeId};
 use crate::wire::{self, SetattrValid};
 
-/// Reads the body of a request.
+/// Parses the body of a request.
 pub(super) fn operation<'a>(
     request: &Request,
     mut body: Body<'a>,
@@ -184,7 +184,7 @@ fn create<'a>(body: &mut Body<'a>) -> Result<Create<'a>, Fault> {
     })
 }
 
-/// The name that follows is that of no entry: a slash.
+/// Parses TMPFILE. A slash follows in place of a name; it is ignored.
 fn tmpfile(body: &mut Body<'_>) -> Result<Tmpfile, Fault> {
     let wire: wire::CreateIn = body.take()?;
     let flags = OFlags::from_bits_retain(wire.flags);
@@ -340,7 +340,7 @@ fn lseek(body: &mut Body<'_>) -> Result<Lseek, Fault> {
 }
 
 fn copy_file_range(opcode: Opcode, body: &mut Body<'_>) -> Result<CopyFileRange, Fault> {
-    /// What 32 bits of answer can say, in whole pages of any size.
+    /// The maximum of a 32-bit answer, rounded down to a multiple of any page size.
     const LENGTH_MAX: u64 = 0xffff_0000;
     let wire: wire::CopyFileRangeIn = body.take()?;
     let longest = if opcode == Opcode::CopyFileRange { LENGTH_MAX } else { u64::MAX };

@@ -1,4 +1,4 @@
-//! Messages as the kernel makes them, as it never would, and of bytes that are nothing.
+//! Tests of valid messages, of malformed ones, and of arbitrary bytes.
 
 use proptest::prelude::*;
 use rustix::fs::{OFlags, RenameFlags};
@@ -8,7 +8,7 @@ use super::*;
 use crate::operation::*;
 use crate::values::{DeviceNumber, Handle, LockOwner, Name, Timestamp};
 
-/// A message of this kind, with this after the header.
+/// Builds a message of this kind with this body.
 fn message(opcode: Opcode, body: &[u8]) -> Vec<u8> {
     with_extensions(opcode, body, &[])
 }
@@ -29,7 +29,7 @@ fn with_extensions(opcode: Opcode, body: &[u8], extensions: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body, extensions].concat()
 }
 
-/// What is read of a structure with bytes behind it.
+/// Builds a message with a structure and `behind` after it.
 fn read<T: IntoBytes + Immutable>(opcode: Opcode, wire: &T, behind: &[u8]) -> Vec<u8> {
     message(opcode, &[wire.as_bytes(), behind].concat())
 }
@@ -47,7 +47,7 @@ fn name(text: &str) -> Name<'_> {
 }
 
 #[test]
-fn the_header_says_who_asks_about_what() {
+fn header_has_caller_and_node() {
     let message = message(Opcode::Readlink, &[]);
     let (request, operation) = parse(&message, InitFlags::empty()).unwrap();
     assert_eq!(operation, Operation::Readlink);
@@ -70,7 +70,7 @@ fn names_are_read_up_to_their_nul() {
 }
 
 #[test]
-fn names_that_are_none_are_refused() {
+fn invalid_names_are_malformed() {
     assert_eq!(fault(&message(Opcode::Lookup, b"file")), Fault::Endless);
     assert_eq!(fault(&message(Opcode::Unlink, b"")), Fault::Endless);
     assert_eq!(fault(&message(Opcode::Unlink, b"\0")), Fault::Empty);
@@ -78,7 +78,7 @@ fn names_that_are_none_are_refused() {
 }
 
 #[test]
-fn both_renames_are_one() {
+fn rename_and_rename2_parse_alike() {
     let old = read(Opcode::Rename, &wire::RenameIn { newdir: 7 }, b"a\0b\0");
     let expected =
         |flags| Rename { name: name("a"), new_parent: NodeId(7), new_name: name("b"), flags };
@@ -110,7 +110,7 @@ fn setattr_in(valid: u32) -> wire::SetattrIn {
 }
 
 #[test]
-fn attributes_change_as_far_as_they_are_valid() {
+fn setattr_changes_only_valid_attributes() {
     let nothing = read(Opcode::Setattr, &setattr_in(0), &[]);
     assert_eq!(operation(&nothing), Operation::Setattr(Changes::default()));
     let all = read(Opcode::Setattr, &setattr_in(0xfff & !(3 << 7)), &[]);
@@ -133,7 +133,7 @@ fn attributes_change_as_far_as_they_are_valid() {
 }
 
 #[test]
-fn attributes_that_cannot_be_are_refused() {
+fn setattr_with_invalid_value_is_malformed() {
     let size = wire::SetattrIn { size: 1 << 63, ..setattr_in(1 << 3) };
     let found = fault(&read(Opcode::Setattr, &size, &[]));
     assert_eq!(found, Fault::Value { field: "size", value: 1 << 63 });
@@ -148,7 +148,7 @@ fn write_in(size: u32, write_flags: u32) -> wire::WriteIn {
 }
 
 #[test]
-fn data_stays_where_it_was_received() {
+fn write_data_is_borrowed_from_the_message() {
     let message = read(Opcode::Write, &write_in(4, 7), b"data");
     let Operation::Write(write) = operation(&message) else { panic!("a write") };
     assert_eq!((write.handle, write.offset, write.data), (Handle(1), 2, &b"data"[..]));
@@ -159,7 +159,7 @@ fn data_stays_where_it_was_received() {
 }
 
 #[test]
-fn offsets_end_at_63_bits_but_those_of_directories_are_the_servers() {
+fn offsets_have_63_bits_except_those_of_directories() {
     let wire = wire::ReadIn {
         fh: 1,
         offset: 1 << 63,
@@ -179,7 +179,7 @@ fn offsets_end_at_63_bits_but_those_of_directories_are_the_servers() {
 }
 
 #[test]
-fn setxattr_is_longer_where_that_was_agreed_on() {
+fn setxattr_has_flags_if_agreed_on() {
     let old = wire::SetxattrInOld { size: 3, flags: 1 };
     let message = read(Opcode::Setxattr, &old, b"user.a\0abc");
     let (_, found) = parse(&message, InitFlags::empty()).unwrap();
@@ -215,7 +215,7 @@ fn forgotten_nodes_are_counted() {
 }
 
 #[test]
-fn what_makes_nodes_tells_of_the_parents_group() {
+fn requests_that_make_nodes_carry_group_of_parent() {
     let groups: [u32; 4] = [16, wire::EXTENSION_GROUPS, 1, 77];
     let other: [u32; 2] = [8, 5];
     let body = [&[0; 16][..], b"x\0"].concat();
@@ -231,7 +231,7 @@ fn what_makes_nodes_tells_of_the_parents_group() {
 }
 
 #[test]
-fn a_file_without_a_name_has_a_slash_in_place_of_it() {
+fn tmpfile_ignores_its_name() {
     let wire = wire::CreateIn { flags: 2, mode: 0o100_600, umask: 0o77, open_flags: 0 };
     let message = read(Opcode::Tmpfile, &wire, b"/\0");
     let expected = Tmpfile { flags: OFlags::RDWR, mode: 0o100_600, umask: 0o77 };
@@ -248,7 +248,7 @@ fn device_nodes_have_their_number() {
 }
 
 #[test]
-fn init_has_64_flags_where_it_says_so() {
+fn init_has_64_flags_with_init_ext() {
     let wire = wire::InitIn { major: 7, minor: 45, max_readahead: 1, flags: 1 << 30 | 1 };
     let found = fault(&read(Opcode::Init, &wire, &[]));
     assert_eq!(found, Fault::Short { missing: 4 });
@@ -280,7 +280,7 @@ fn locks_are_of_three_kinds() {
 }
 
 #[test]
-fn copies_are_as_long_as_their_answer_can_say() {
+fn copy_length_is_limited_to_32_bit_answer() {
     let wire = wire::CopyFileRangeIn {
         fh_in: 1,
         off_in: 2,
@@ -300,7 +300,7 @@ fn copies_are_as_long_as_their_answer_can_say() {
 }
 
 #[test]
-fn ioctls_carry_what_the_caller_gave() {
+fn ioctl_carries_the_callers_input() {
     let wire = wire::IoctlIn {
         fh: 1,
         flags: 1 << 4,
@@ -327,7 +327,7 @@ fn seeks_are_for_data_and_holes() {
 }
 
 #[test]
-fn a_wrong_length_is_refused_and_can_be_answered() {
+fn wrong_length_is_malformed_and_keeps_the_number() {
     let mut long = message(Opcode::Statfs, &[]);
     long.push(0);
     let malformed = parse(&long, InitFlags::empty()).unwrap_err();
@@ -339,12 +339,12 @@ fn a_wrong_length_is_refused_and_can_be_answered() {
 }
 
 #[test]
-fn what_is_not_known_is_not_malformed() {
+fn unknown_kind_is_not_malformed() {
     let unknown = Opcode::Unknown(54);
     assert_eq!(operation(&message(unknown, b"anything")), Operation::Unknown(unknown));
 }
 
-/// A message that may be one of the kernel's, or end too early.
+/// Generates messages with a valid header, which may end too early.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop::sample::select(Opcode::ALL);
     let body = prop::collection::vec(prop_oneof![Just(0_u8), Just(b'a'), any::<u8>()], 0..200);

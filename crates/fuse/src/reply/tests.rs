@@ -1,5 +1,5 @@
-//! Replies and notices as they go to the kernel: a socket that keeps messages apart stands for the
-//! device.
+//! Tests of the replies and notices that are sent to the kernel. A SEQPACKET socket, which keeps
+//! messages separate, replaces the device.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::operation::{Lock, LockKind};
 use crate::server::Server;
 use crate::values::{DeviceNumber, FOREVER, Handle, Name, NodeId, Timestamp};
 
-/// The kernel's side.
+/// The kernel's side of the device.
 struct Kernel {
     socket: OwnedFd,
     channel: Arc<Channel>,
@@ -34,12 +34,12 @@ impl Kernel {
         Self { socket, channel }
     }
 
-    /// The way back of a request of this kind.
+    /// Returns the reply of a request of this kind.
     fn ask<T>(&self, opcode: Opcode) -> Reply<T> {
         Reply::new(&self.channel, 6, opcode)
     }
 
-    /// The next message: the error, and what stands behind the header.
+    /// Receives the next message, and returns its error and its body.
     fn hear(&self) -> (i32, Vec<u8>) {
         let (unique, error, body) = self.hear_all();
         assert_eq!(unique, 6);
@@ -58,7 +58,7 @@ impl Kernel {
         read(&self.socket, &mut [0; 16]).is_err()
     }
 
-    /// What an answer looks like.
+    /// Sends an answer and returns its bytes.
     fn answered<T: Answer>(&self, opcode: Opcode, answer: &T) -> Vec<u8> {
         self.ask(opcode).succeed(answer);
         let (error, body) = self.hear();
@@ -67,7 +67,7 @@ impl Kernel {
     }
 }
 
-/// What stands at this byte.
+/// Decodes the value at this offset.
 fn at<T: FromBytes>(body: &[u8], offset: usize) -> T {
     T::read_from_prefix(&body[offset..]).unwrap().0
 }
@@ -100,7 +100,7 @@ fn entry() -> Entry {
 }
 
 #[test]
-fn attributes_stand_where_the_kernel_reads_them() {
+fn attributes_are_encoded_as_in_fuse_h() {
     let kernel = Kernel::new();
     let valid = Duration::new(9, 8);
     let stat = Stat { attributes: attributes(), valid };
@@ -115,7 +115,7 @@ fn attributes_stand_where_the_kernel_reads_them() {
 }
 
 #[test]
-fn entries_say_how_long_they_hold() {
+fn entries_carry_their_validity() {
     let kernel = Kernel::new();
     let body = kernel.answered(Opcode::Lookup, &entry());
     assert_eq!(body.len(), 128);
@@ -128,7 +128,7 @@ fn entries_say_how_long_they_hold() {
 }
 
 #[test]
-fn what_is_made_is_opened_with_it() {
+fn create_answers_entry_and_open_file() {
     let kernel = Kernel::new();
     let flags = OpenedFlags::KEEP_CACHE | OpenedFlags::NOFLUSH;
     let opened = Opened { handle: Handle(3), flags };
@@ -139,7 +139,7 @@ fn what_is_made_is_opened_with_it() {
 }
 
 #[test]
-fn statx_tells_the_time_of_birth_where_it_is_known() {
+fn statx_has_time_of_birth_if_known() {
     let kernel = Kernel::new();
     let stat = Stat { attributes: attributes(), valid: Duration::ZERO };
     let born = Timestamp::new(-5, 6);
@@ -155,7 +155,7 @@ fn statx_tells_the_time_of_birth_where_it_is_known() {
 }
 
 #[test]
-fn space_is_told_in_all_its_numbers() {
+fn statfs_answers_all_numbers() {
     let statistics = Statistics {
         blocks: 1,
         blocks_free: 2,
@@ -173,7 +173,7 @@ fn space_is_told_in_all_its_numbers() {
 }
 
 #[test]
-fn copies_are_told_in_as_many_bits_as_were_asked_for() {
+fn copied_length_has_as_many_bits_as_the_kind() {
     let kernel = Kernel::new();
     let copied = Copied(0x1234);
     assert_eq!(kernel.answered(Opcode::CopyFileRange64, &copied), 0x1234_u64.as_bytes());
@@ -206,7 +206,7 @@ fn no_more_bytes_are_sent_than_were_asked_for() {
 }
 
 #[test]
-fn a_value_is_told_its_length_or_it_does_not_fit() {
+fn value_is_sent_or_its_length_or_erange() {
     let kernel = Kernel::new();
     let ask = |size| kernel.ask::<Value>(Opcode::Getxattr).at_most(size);
     ask(3).send(Ok(b"abc"));
@@ -227,7 +227,7 @@ fn ioctls_return_a_number_and_bytes() {
 }
 
 #[test]
-fn errors_are_those_that_the_kernel_takes() {
+fn errors_of_512_or_more_are_sent_as_eio() {
     let kernel = Kernel::new();
     kernel.ask::<()>(Opcode::Fsync).fail(Errno::NOSPC);
     assert_eq!(kernel.hear(), (-28, vec![]));
@@ -238,7 +238,7 @@ fn errors_are_those_that_the_kernel_takes() {
 }
 
 #[test]
-fn a_reply_that_is_dropped_is_an_error() {
+fn dropped_reply_fails_with_eio() {
     let kernel = Kernel::new();
     drop(kernel.ask::<Entry>(Opcode::Lookup));
     assert_eq!(kernel.hear(), (-5, vec![]));
@@ -246,7 +246,7 @@ fn a_reply_that_is_dropped_is_an_error() {
 }
 
 #[test]
-fn an_interrupt_reaches_who_watches_and_nobody_after_the_answer() {
+fn interrupt_after_the_answer_runs_no_action() {
     let kernel = Kernel::new();
     let count = Arc::new(AtomicUsize::new(0));
     let reply = kernel.ask::<()>(Opcode::Setlkw);
@@ -284,7 +284,7 @@ fn notices_have_no_number_and_a_kind() {
 struct Nothing;
 impl Server for Nothing {}
 
-/// A message of this kind without a body that means anything.
+/// Builds a message of this kind with this body.
 fn message(opcode: Opcode, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(40 + body.len()).unwrap();
     let header = wire::InHeader {
@@ -302,12 +302,12 @@ fn message(opcode: Opcode, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_server_of_nothing_answers_everything_that_is_asked() {
+fn default_server_answers_every_kind() {
     let kernel = Kernel::new();
     let counts = Counts::default();
     let body = [b"a\0b\0", &[0; 252][..]].concat();
     for &opcode in Opcode::ALL.iter().chain(&[Opcode::Unknown(54)]) {
-        // Structures of zeros, but for what is a name, or has an enum of which zero is none.
+        // Structures of zeros, except for names, and for enums without a zero.
         let body = match opcode {
             Opcode::Lookup
             | Opcode::Symlink
@@ -329,7 +329,7 @@ fn a_server_of_nothing_answers_everything_that_is_asked() {
 }
 
 #[test]
-fn what_is_malformed_fails_where_it_can_be_answered() {
+fn malformed_request_fails_if_it_can_be_answered() {
     let kernel = Kernel::new();
     let counts = Counts::default();
     let ask = |message: &[u8]| {

@@ -1,4 +1,4 @@
-//! What a server tells the kernel unasked: the number of the request is zero, and the error is
+//! Notices of a server to the kernel: the number of the request is zero, and the error field is
 //! the kind of the notice.
 
 use super::layouts;
@@ -8,16 +8,16 @@ use super::layouts;
 pub(crate) enum Notice {
     /// A node that was polled is ready.
     Poll,
-    /// What is cached of a node is old.
+    /// Cached data of a node is stale.
     InvalidateInode,
-    /// A name that is cached is old.
+    /// A cached name is stale.
     InvalidateEntry,
-    /// A name is gone.
+    /// A name was deleted.
     Delete,
 }
 
 impl Notice {
-    /// The number of the kind.
+    /// Returns the number of the kind.
     pub(crate) fn number(self) -> i32 {
         match self {
             Self::Poll => 1,
@@ -31,7 +31,7 @@ impl Notice {
 layouts! {
     /// The poll handle that is ready.
     NoticePoll[8] { kh: u64 }
-    /// A negative offset means the attributes alone; a length of zero or less, to the end.
+    /// A negative offset means only the attributes; a length of zero or less, to the end.
     NoticeInode[24] { ino: u64, off: i64, len: i64 }
     /// A name and a NUL follow.
     NoticeEntry[16] { parent: u64, namelen: u32, flags: u32 }
@@ -39,5 +39,5 @@ layouts! {
     NoticeDelete[24] { parent: u64, child: u64, namelen: u32, padding: u32 }
 }
 
-/// The name is looked up anew at its next use, and not thrown away.
+/// The name is looked up again at its next use, and not dropped.
 pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;

@@ -1,9 +1,9 @@
-//! What a server answers.
+//! Replies of a server.
 
 use super::layouts;
 
 layouts! {
-    /// Stands before every reply; `error` is zero or a negative number of the system.
+    /// Precedes every reply; `error` is zero or a negative errno.
     OutHeader[16] { len: u32, error: i32, unique: u64 }
     /// The answer to INIT.
     InitOut[64] {
@@ -18,7 +18,7 @@ layouts! {
         atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, nlink: u32,
         uid: u32, gid: u32, rdev: u32, blksize: u32, flags: u32,
     }
-    /// A name that was found: LOOKUP, and what makes names.
+    /// LOOKUP, and requests that make names.
     EntryOut[128] {
         nodeid: u64, generation: u64, entry_valid: u64, attr_valid: u64,
         entry_valid_nsec: u32, attr_valid_nsec: u32, attr: Attr,
@@ -55,6 +55,6 @@ layouts! {
     IoctlOut[16] { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     /// POLL.
     PollOut[8] { revents: u32, padding: u32 }
-    /// READDIR; a name follows, and zeros up to eight bytes.
+    /// READDIR; a name follows, and zeros up to a multiple of eight bytes.
     Dirent[24] { ino: u64, off: u64, namelen: u32, kind: u32 }
 }

@@ -1,16 +1,16 @@
-//! What the kernel sends.
+//! Requests of the kernel.
 
 use super::layouts;
 
 layouts! {
-    /// Stands before every request. `extensions` counts units of eight bytes at the end.
+    /// Precedes every request. `extensions` counts units of eight bytes at the end.
     InHeader[40] {
         len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32,
         extensions: u16, padding: u16,
     }
-    /// Stands before each extension; `size` includes it and what pads it to eight bytes.
+    /// Precedes each extension; `size` includes it and the padding to eight bytes.
     ExtensionHeader[8] { size: u32, kind: u32 }
-    /// INIT; with INIT_EXT the higher 32 flags follow, and eleven words that mean nothing yet.
+    /// INIT; with INIT_EXT the higher 32 flags follow, and eleven reserved words.
     InitIn[16] { major: u32, minor: u32, max_readahead: u32, flags: u32 }
     /// FORGET.
     ForgetIn[8] { nlookup: u64 }
@@ -63,7 +63,7 @@ layouts! {
     SetxattrIn[16] { old: SetxattrInOld, setxattr_flags: u32, padding: u32 }
     /// GETXATTR, which a name follows, and LISTXATTR.
     GetxattrIn[8] { size: u32, padding: u32 }
-    /// A lock, asked for or reported. `end` is inclusive.
+    /// A lock, requested or reported. `end` is inclusive.
     FileLock[24] { start: u64, end: u64, kind: u32, pid: u32 }
     /// GETLK, SETLK and SETLKW.
     LkIn[48] { fh: u64, owner: u64, lock: FileLock, flags: u32, padding: u32 }
@@ -93,21 +93,21 @@ layouts! {
 pub(crate) const EXTENSION_GROUPS: u32 = 32;
 /// GETATTR and STATX: `fh` is a handle.
 pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
-/// OPEN and CREATE: set-user-id and set-group-id end with the truncation.
+/// OPEN and CREATE: the truncation clears set-user-id and set-group-id.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// READ and WRITE: `lock_owner` is set.
 pub(crate) const LOCK_OWNER: u32 = 1 << 1;
 /// WRITE: from the page cache; the handle is a guess.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// WRITE: set-user-id and set-group-id end.
+/// WRITE: clear set-user-id and set-group-id.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// FSYNC: contents alone.
+/// FSYNC: only the contents, as fdatasync(2).
 pub(crate) const FSYNC_DATA: u32 = 1 << 0;
-/// SETXATTR: an access list that takes set-group-id away.
+/// SETXATTR: an ACL that clears set-group-id.
 pub(crate) const SETXATTR_KILL_SGID: u32 = 1 << 0;
-/// GETLK, SETLK, SETLKW: the lock is one of flock(2).
+/// GETLK, SETLK, SETLKW: a flock(2) lock.
 pub(crate) const LOCK_FLOCK: u32 = 1 << 0;
-/// RELEASE: flock(2) locks of `lock_owner` end.
+/// RELEASE: release the flock(2) locks of `lock_owner`.
 pub(crate) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// POLL: a notification is wanted.
 pub(crate) const POLL_NOTIFY: u32 = 1 << 0;
@@ -121,7 +121,7 @@ pub(crate) const LOCK_WRITE: u32 = 1;
 pub(crate) const LOCK_NONE: u32 = 2;
 
 bitflags::bitflags! {
-    /// What SETATTR sets.
+    /// The attributes that SETATTR sets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct SetattrValid: u32 {
         const MODE = 1 << 0;

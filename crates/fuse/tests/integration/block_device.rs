@@ -1,4 +1,4 @@
-//! A mount of a block device: the kernel passes sync(2) on, and waits for the end.
+//! Tests of a mounted block device: the kernel forwards sync(2), and unmounting waits for DESTROY.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,7 +12,7 @@ use userbtrfs_testkit::test_env::{fuse_or_skip, skip, until};
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
 
-/// A file as a block device, until this is dropped.
+/// A loop device of a file. Dropping this detaches it.
 struct LoopDevice {
     path: String,
     _image: NamedTempFile,
@@ -75,7 +75,7 @@ fn sync_reaches_the_server() {
 }
 
 #[test]
-fn a_device_in_use_is_let_go_of_when_the_last_user_closes() {
+fn device_in_use_is_released_after_the_last_close() {
     let Some(device) = LoopDevice::new() else { return };
     let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
     let file = File::create_new(mounted.path("file")).unwrap();

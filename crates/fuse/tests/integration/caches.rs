@@ -1,4 +1,4 @@
-//! What the kernel keeps, and is told to forget.
+//! Tests of the kernel's caches and their invalidation.
 
 use std::fs;
 use std::io::Read;
@@ -13,13 +13,13 @@ fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// The node of a name in the root.
+/// Returns the node of a name in the root.
 fn node(mounted: &Mounted, text: &str) -> NodeId {
     let lines = mounted.memory.with(|tree| tree.list(NodeId::ROOT, 2)).unwrap();
     NodeId(lines.iter().find(|line| line.name == text.as_bytes()).unwrap().node)
 }
 
-/// A file that the kernel was not told of.
+/// Makes a file without the kernel's knowledge.
 fn make_behind(mounted: &Mounted, text: &str) {
     let caller = Caller { uid: 0, gid: 0, pid: 0, group_of_parent: None };
     let content = Content::File(Sparse::default());
@@ -30,7 +30,7 @@ fn make_behind(mounted: &Mounted, text: &str) {
 }
 
 #[test]
-fn contents_are_kept_until_they_are_called_stale() {
+fn contents_are_cached_until_invalidated() {
     let Some(mounted) = Mounted::new() else { return };
     let path = mounted.path("file");
     fs::write(&path, "old").unwrap();
@@ -51,7 +51,7 @@ fn files_are_read_ahead_further_than_by_default() {
     fs::write(&path, vec![7; 8 << 20]).unwrap();
     let all = Invalidation::Contents { offset: 0, length: None };
     mounted.session.notifier().invalidate_inode(node(&mounted, "file"), all).unwrap();
-    // Asked for in small pieces, so that what is more was read ahead.
+    // The program reads small pieces: any larger request is readahead.
     let (mut file, mut piece) = (fs::File::open(&path).unwrap(), vec![0; 16 << 10]);
     while file.read(&mut piece).unwrap() > 0 {
         assert!(piece == vec![7; 16 << 10]);
@@ -61,7 +61,7 @@ fn files_are_read_ahead_further_than_by_default() {
 }
 
 #[test]
-fn attributes_are_kept_until_they_are_called_stale() {
+fn attributes_are_cached_until_invalidated() {
     let Some(mounted) = Mounted::new() else { return };
     let path = mounted.path("directory");
     fs::create_dir(&path).unwrap();
@@ -77,7 +77,7 @@ fn attributes_are_kept_until_they_are_called_stale() {
 }
 
 #[test]
-fn the_absence_of_a_name_is_kept_until_it_is_called_stale() {
+fn absent_name_is_cached_until_invalidated() {
     let Some(mounted) = Mounted::new() else { return };
     for (text, expire) in [("one", false), ("two", true)] {
         assert!(!mounted.path(text).exists());
@@ -90,7 +90,7 @@ fn the_absence_of_a_name_is_kept_until_it_is_called_stale() {
 }
 
 #[test]
-fn a_name_that_is_gone_is_gone_at_once() {
+fn deleted_name_is_absent_after_its_notice() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.path("file"), "x").unwrap();
     let file = node(&mounted, "file");

@@ -1,4 +1,4 @@
-//! Directories, and the references that the kernel has to nodes.
+//! Tests of directories, and of the kernel's references to nodes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::memory::Ways;
 
 const MANY: usize = 10_000;
 
-/// Mounts with this among the abilities, or without.
+/// Mounts with this flag set or cleared.
 fn mounted_with(flag: InitFlags, is_set: bool) -> Option<Mounted> {
     let mut flags = InitFlags::LOCAL_DISK;
     flags.set(flag, is_set);
@@ -39,7 +39,7 @@ fn each_of_many_names_is_listed_once() {
 }
 
 #[test]
-fn listings_tell_kinds_and_numbers() {
+fn listings_have_file_types_and_inode_numbers() {
     let Some(mounted) = Mounted::new() else { return };
     fs::create_dir(mounted.path("directory")).unwrap();
     File::create_new(mounted.path("file")).unwrap();
@@ -70,7 +70,7 @@ fn a_directory_may_change_while_it_is_listed() {
 }
 
 #[test]
-fn references_come_back_when_all_is_removed() {
+fn references_are_dropped_when_all_is_removed() {
     for is_plus in [true, false] {
         let Some(mounted) = mounted_with(InitFlags::DO_READDIRPLUS, is_plus) else { return };
         fs::create_dir(mounted.path("d")).unwrap();

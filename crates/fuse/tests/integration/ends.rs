@@ -1,4 +1,4 @@
-//! How mounts begin, fail to, and end.
+//! Tests of mounting, failing to mount, and unmounting.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -27,11 +27,11 @@ fn is_mounted(point: &Path) -> bool {
     mounts().lines().any(|line| line.split(' ').nth(1) == point.to_str())
 }
 
-/// Runs one of these tests as a user who is nobody, in a directory of that user's.
+/// Runs one of these tests as the user nobody, in a directory of that user.
 fn as_nobody(test: &str) -> bool {
     let directory = TempDir::new().unwrap();
     std::os::unix::fs::chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    // The program itself may stand where only root may look.
+    // The program itself may be in a directory that only root can access.
     let program = directory.path().join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::create_dir(directory.path().join("point")).unwrap();
@@ -44,10 +44,10 @@ fn as_nobody(test: &str) -> bool {
     output.status.success()
 }
 
-/// Where nobody's tests may mount.
+/// The variable with the directory in which tests of the user nobody may mount.
 const NOBODYS_PLACE: &str = "USERBTRFS_TEST_PLACE_OF_NOBODY";
 
-/// A user mounts, uses, stops and mounts again, with files open.
+/// Mounts, uses, stops and mounts again as a user, with files open.
 fn mount_as_user(point: &Path) {
     let options = options();
     let refused = MountOptions { flags: MountFlags::ALLOW_OTHER, ..options.clone() };
@@ -83,7 +83,7 @@ fn any_user_mounts_by_the_helper() {
 }
 
 #[test]
-fn a_session_ends_when_it_is_unmounted() {
+fn session_ends_on_unmount() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.path("file"), "x").unwrap();
     assert!(is_mounted(mounted.root()));
@@ -95,9 +95,9 @@ fn a_session_ends_when_it_is_unmounted() {
     mounted.session.unmount().unwrap();
 }
 
-/// Who opens what was served from then on waits for the end, which may take long.
+/// Opening the image then waits for the end of the session, which may take long.
 #[test]
-fn that_it_is_over_is_known_while_a_request_is_worked_on() {
+fn end_is_known_while_a_request_is_in_flight() {
     let Some(mounted) = Mounted::new() else { return };
     let slow = File::create_new(mounted.path("slow")).unwrap();
     let program = thread::spawn(move || slow.sync_all());
@@ -113,18 +113,18 @@ fn that_it_is_over_is_known_while_a_request_is_worked_on() {
 }
 
 #[test]
-fn a_session_ends_when_somebody_else_unmounts_it() {
+fn session_ends_on_unmount_by_another_process() {
     let Some(mounted) = Mounted::new() else { return };
     mounted.run_umount();
     mounted.session.wait().unwrap();
-    // Something else may be mounted there now: it stays.
+    // Another filesystem that is mounted there now is not touched.
     let other = Mount::new(mounted.root(), &options()).unwrap();
     mounted.session.stop().unwrap();
     assert!(is_mounted(other.point()));
 }
 
 #[test]
-fn what_is_in_use_is_not_unmounted_but_can_be_stopped() {
+fn mount_in_use_is_not_unmounted_but_can_be_stopped() {
     let Some(mounted) = Mounted::new() else { return };
     let file = File::create_new(mounted.path("file")).unwrap();
     (&file, b"written before the end").write();
@@ -137,7 +137,7 @@ fn what_is_in_use_is_not_unmounted_but_can_be_stopped() {
 }
 
 #[test]
-fn what_somebody_took_out_of_the_tree_of_names_can_be_stopped() {
+fn detached_mount_can_be_stopped() {
     let Some(mounted) = Mounted::new() else { return };
     let file = File::create_new(mounted.path("file")).unwrap();
     rustix::mount::unmount(mounted.root(), UnmountFlags::DETACH).unwrap();
@@ -149,9 +149,9 @@ fn what_somebody_took_out_of_the_tree_of_names_can_be_stopped() {
     assert_eq!(mounted.bytes_there("file"), [0]);
 }
 
-/// Whether it is mounted over, or in its place.
+/// Tests another mount over the filesystem, and one in its place.
 #[test]
-fn what_somebody_else_mounted_stays() {
+fn mount_of_another_process_is_kept() {
     for is_detached in [false, true] {
         let Some(mounted) = Mounted::new() else { return };
         let file = File::create_new(mounted.path("file")).unwrap();
@@ -164,14 +164,14 @@ fn what_somebody_else_mounted_stays() {
         assert!(other.is_alive() && is_mounted(other.point()));
         assert!(file.set_len(1).is_err());
         other.unmount().unwrap();
-        // Beneath it is what was there before.
+        // The filesystem below, if it was not detached, is visible again.
         assert_eq!(is_mounted(mounted.root()), !is_detached);
         mounted.session.stop().unwrap();
         assert!(!is_mounted(mounted.root()));
     }
 }
 
-/// Writes, and leaves what was written in the kernel's cache.
+/// Writes without writeback: the data stays dirty in the page cache.
 trait WriteLater {
     fn write(self);
 }
@@ -183,7 +183,7 @@ impl WriteLater for (&File, &[u8; 22]) {
 }
 
 #[test]
-fn a_session_that_is_dropped_is_unmounted_whoever_uses_it() {
+fn dropped_session_is_unmounted_even_in_use() {
     let Some(mounted) = Mounted::new() else { return };
     let file = File::create_new(mounted.path("file")).unwrap();
     let point = mounted.root().to_owned();
@@ -193,7 +193,7 @@ fn a_session_that_is_dropped_is_unmounted_whoever_uses_it() {
 }
 
 #[test]
-fn a_mount_that_gets_no_session_is_unmounted() {
+fn dropped_mount_without_session_is_unmounted() {
     if !fuse_or_skip() {
         return;
     }
@@ -205,7 +205,7 @@ fn a_mount_that_gets_no_session_is_unmounted() {
 }
 
 #[test]
-fn a_panic_fails_its_request_and_is_told_at_the_end() {
+fn panic_fails_its_request_and_is_reported_at_the_end() {
     let Some(mounted) = Mounted::new() else { return };
     for _ in 0..3 {
         let error = fs::metadata(mounted.path("panic")).unwrap_err();
@@ -219,7 +219,7 @@ fn a_panic_fails_its_request_and_is_told_at_the_end() {
 }
 
 #[test]
-fn the_table_of_mounts_shows_what_was_asked_for() {
+fn mount_table_shows_the_options() {
     let flags = MountFlags::READ_ONLY | MountFlags::NO_SUID | MountFlags::ALLOW_OTHER;
     let options = MountOptions { flags, ..options() };
     let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
@@ -265,7 +265,7 @@ fn a_mount_needs_no_options() {
 }
 
 #[test]
-fn what_cannot_be_mounted_says_why() {
+fn failed_mount_reports_the_reason() {
     if !fuse_or_skip() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Files, as programs use them.
+//! Tests of file operations through the kernel.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek, SeekFrom, Write as _};
@@ -15,12 +15,12 @@ use userbtrfs_fuse::Opcode;
 
 use crate::harness::Mounted;
 
-/// Bytes that repeat in no page.
+/// Returns bytes with a pattern that differs in each page.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 251).unwrap()).collect()
 }
 
-/// The test, with both ways of opening.
+/// Runs a test without OPEN and with it.
 fn both(test: impl Fn(&Mounted)) {
     for mounted in [Mounted::new(), Mounted::with_open()].into_iter().flatten() {
         test(&mounted);
@@ -28,7 +28,7 @@ fn both(test: impl Fn(&Mounted)) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read_back() {
     both(|mounted| {
         let bytes = pattern(3 << 20);
         fs::write(mounted.path("file"), &bytes).unwrap();
@@ -43,7 +43,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn direct_io_goes_past_the_cache() {
+fn direct_io_bypasses_the_cache() {
     both(|mounted| {
         fs::write(mounted.path("file"), pattern(8192)).unwrap();
         let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap();
@@ -198,7 +198,7 @@ fn ranges_are_copied_by_the_server() {
 }
 
 #[test]
-fn files_without_names_and_without_more_names_live_while_they_are_open() {
+fn tmpfiles_and_unlinked_files_live_while_open() {
     both(|mounted| {
         let flags = OFlags::TMPFILE | OFlags::RDWR;
         let file: File = open(mounted.root(), flags, Mode::from_raw_mode(0o600)).unwrap().into();
@@ -223,13 +223,13 @@ fn ioctls_of_a_fixed_size_are_answered() {
 }
 
 #[test]
-fn opens_that_are_not_served_are_not_asked_for_again() {
+fn open_is_not_sent_again_after_enosys() {
     let Some(mounted) = Mounted::new() else { return };
     for number in 0..10 {
         fs::write(mounted.path(&number.to_string()), "x").unwrap();
         fs::read(mounted.path(&number.to_string())).unwrap();
     }
-    // CREATE opens by itself; the first OPEN was the last.
+    // CREATE opens by itself; OPEN is sent only once.
     assert_eq!(mounted.memory.seen.change(|state| state.opens), 1);
 }
 

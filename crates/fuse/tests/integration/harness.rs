@@ -1,4 +1,4 @@
-//! A mount for a test, undone when the test ends, however it ends.
+//! A mount for a test, which is unmounted when the test ends or fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use userbtrfs_testkit::test_env::{fuse_or_skip, until};
 
 use crate::memory::{Memory, Ways};
 
-/// A filesystem in memory that is mounted. It is unmounted before its directory goes.
+/// A mounted filesystem in memory. It is unmounted before its directory is removed.
 pub(crate) struct Mounted {
     pub(crate) session: Session,
     pub(crate) memory: Arc<Memory>,
@@ -19,7 +19,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts with all caches and without OPEN, if that can be done here.
+    /// Mounts with all caches and without OPEN; `None` if FUSE is not available.
     pub(crate) fn new() -> Option<Self> {
         Self::with(Ways::default(), &config(), &options())
     }
@@ -35,7 +35,7 @@ impl Mounted {
         Some(Self { session, memory, _directory: directory })
     }
 
-    /// Mounts so that files are opened, by OPEN.
+    /// Mounts with OPEN.
     pub(crate) fn with_open() -> Option<Self> {
         let ways = Ways { opens: true, ..Ways::default() };
         let flags =
@@ -43,8 +43,8 @@ impl Mounted {
         Self::with(ways, &Config { flags, ..config() }, &options())
     }
 
-    /// Unmounts what nobody here uses. A program that another test is just starting may still have
-    /// copies of what was open, for a moment.
+    /// Unmounts, and retries while busy: a program that another test is starting may have
+    /// inherited open files, for a moment.
     pub(crate) fn unmount(&self) {
         until("nobody to use it", || match self.session.unmount() {
             Err(error) if error.is_busy() => false,
@@ -52,13 +52,13 @@ impl Mounted {
         });
     }
 
-    /// Has umount(8) unmount it.
+    /// Unmounts with umount(8).
     pub(crate) fn run_umount(&self) {
         let umount = || Command::new("umount").arg(self.root()).output().unwrap();
         until("nobody to use it", || umount().status.success());
     }
 
-    /// What the server has of a file in the root, whatever the kernel still keeps.
+    /// Returns the server's contents of a file in the root, without the kernel's dirty data.
     pub(crate) fn bytes_there(&self, name: &str) -> Vec<u8> {
         self.memory.with(|tree| {
             let lines = tree.list(NodeId::ROOT, 2).unwrap();
@@ -77,7 +77,7 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
-    /// Whatever waits for the test goes on, also where the test failed.
+    /// Releases all requests that wait for the test, also if the test failed.
     fn drop(&mut self) {
         let held = self.memory.seen.change(|state| {
             state.sleepers_may_go = true;
@@ -89,7 +89,7 @@ impl Drop for Mounted {
 
 /// The configuration of most tests.
 pub(crate) fn config() -> Config {
-    // Threads that nobody needs stay for as long as a test counts them.
+    // Idle threads do not end while a test counts them.
     Config { threads: 2, idle: Duration::from_hours(1), ..Config::default() }
 }
 

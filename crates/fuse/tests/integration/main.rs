@@ -1,6 +1,6 @@
-//! A filesystem in memory, mounted in earnest and used through the kernel.
+//! Tests of a filesystem in memory that is mounted and used through the kernel.
 //!
-//! What needs root or /dev/fuse is skipped, with the reason, where these are not there.
+//! Tests that need root or /dev/fuse are skipped without them, and print the reason.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

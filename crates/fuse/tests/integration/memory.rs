@@ -1,8 +1,8 @@
 //! A filesystem in memory, as a server.
 //!
-//! Its ways can be chosen: whether files are opened, how long the end of a block device's mount
-//! takes. An fsync of the file `held` is answered when the test says so, or with EINTR; a lookup
-//! of `panic` panics; an fsync of `slow...` sleeps on its thread until the test says so.
+//! Options: whether OPEN is served, and how long DESTROY takes. An fsync of the file `held` is
+//! answered by the test, or with EINTR; a lookup of `panic` panics; an fsync of `slow...` sleeps on
+//! its thread until the test sets `sleepers_may_go`.
 
 use rustix::fs::FallocateFlags;
 use userbtrfs_fuse::{
@@ -17,7 +17,7 @@ use userbtrfs_sync::{Arc, Class, Condvar, Mutex, OnceLock};
 use super::sparse::Sparse;
 use super::tree::{Content, Directory, Tree};
 
-/// Contents of other files.
+/// The filesystem.
 pub(crate) struct Memory {
     tree: Mutex<Tree>,
     pub(crate) ways: Ways,
@@ -25,20 +25,20 @@ pub(crate) struct Memory {
     notifier: OnceLock<Notifier>,
 }
 
-/// What the server does.
+/// The options of the server.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ways {
-    /// OPEN and OPENDIR are answered, with nothing cached beyond that.
+    /// OPEN and OPENDIR are served.
     pub(crate) opens: bool,
-    /// The end of a block device's mount takes this long, in milliseconds.
+    /// The time that DESTROY takes, in milliseconds.
     pub(crate) destroy_takes: u64,
 }
 
-/// What was asked of the server, and what it keeps back.
+/// The requests that the server has seen, and those that it holds back.
 pub(crate) struct Seen {
     state: Mutex<State>,
     changed: Condvar,
-    /// Sleepers may go: for them alone, as they are many.
+    /// Notified when sleepers may go. Only sleepers wait for it, as they are many.
     may_go: Condvar,
 }
 
@@ -70,7 +70,7 @@ impl Seen {
         result
     }
 
-    /// Waits until it is so.
+    /// Waits until the condition is true.
     pub(crate) fn until(&self, mut so: impl FnMut(&mut State) -> bool) {
         self.changed.wait_while(&mut self.state.lock(), |state| !so(state));
     }
@@ -108,7 +108,7 @@ impl Memory {
         })
     }
 
-    /// Keeps a request until it is interrupted or the test answers it.
+    /// Holds a request until it is interrupted or the test answers it.
     fn hold(&self, reply: Reply<()>) {
         let seen = self.seen.clone();
         reply.on_interrupt(move || {
@@ -384,7 +384,7 @@ impl Server for Memory {
     }
 
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
-        // What the kernel has not written back yet is no hole.
+        // Dirty data that the kernel has not written back must not be reported as a hole.
         let all = Invalidation::Contents { offset: 0, length: None };
         may_wait(|| self.notifier().invalidate_inode(request.node, all)).unwrap();
         let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO);

@@ -1,4 +1,4 @@
-//! The bytes of a file, by pages; what is not there is a hole.
+//! The contents of a file, by pages; a missing page is a hole.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl Sparse {
         self.size
     }
 
-    /// In units of 512 bytes.
+    /// Returns the allocated space in units of 512 bytes.
     pub(crate) fn blocks(&self) -> u64 {
         self.pages.len() as u64 * (PAGE / 512)
     }
@@ -75,14 +75,14 @@ impl Sparse {
         self.pages.retain(|number, _| !whole.contains(number));
     }
 
-    /// The first data at this byte or after it.
+    /// Returns the first data at or after this offset.
     pub(crate) fn next_data(&self, offset: u64) -> Option<u64> {
         let page = self.pages.range(offset / PAGE..).next()?.0 * PAGE;
         let data = page.max(offset);
         (data < self.size).then_some(data)
     }
 
-    /// The first hole at this byte or after it; the end of the file is one.
+    /// Returns the first hole at or after this offset; the end of the file is one.
     pub(crate) fn next_hole(&self, offset: u64) -> Option<u64> {
         let pages = offset / PAGE..;
         let page = pages.into_iter().find(|page| !self.pages.contains_key(page))?;

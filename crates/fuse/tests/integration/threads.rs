@@ -1,4 +1,4 @@
-//! Many programs at once: threads, requests that wait, and signals.
+//! Tests of many programs at once: threads, requests that wait, and signals.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use userbtrfs_testkit::test_env::{fuse_or_skip, is_apart, until};
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
 
-/// A program that has this file made durable.
+/// Starts sync(1) on this file.
 fn sync_program(mounted: &Mounted, name: &str) -> Child {
     Command::new("sync").arg(mounted.path(name)).spawn().unwrap()
 }
@@ -62,7 +62,7 @@ fn a_request_is_answered_later_by_another_thread() {
     fs::write(mounted.path("held"), "x").unwrap();
     let mut program = sync_program(&mounted, "held");
     mounted.memory.seen.until(|state| state.held.is_some());
-    // More requests than there are threads, while that one waits.
+    // More requests than threads, while that one waits.
     for number in 0..10 {
         fs::write(mounted.path(&number.to_string()), "x").unwrap();
     }
@@ -76,7 +76,7 @@ fn a_mount_is_served_while_more_requests_sleep_than_there_are_threads() {
     const SLEEPERS: usize = 20;
     let Some(mounted) = Mounted::new() else { return };
     assert_eq!(mounted.session.threads(), 2);
-    // The kernel lets one file be made durable once at a time.
+    // The kernel runs one fsync of a file at a time.
     let sleeper = |number| {
         let path = mounted.path(&format!("slow-{number}"));
         thread::spawn(move || File::create_new(path).unwrap().sync_all().unwrap())
@@ -96,14 +96,14 @@ fn a_mount_is_served_while_more_requests_sleep_than_there_are_threads() {
     assert_eq!(mounted.session.threads(), SLEEPERS + 2);
 }
 
-/// Bytes of memory of this process that are its own.
+/// Returns the anonymous memory of this process in bytes.
 fn memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Who sleeps for a disk comes back by itself: what is asked for beyond the most waits for that.
+/// A thread in `may_sleep` depends on no other request, so requests beyond the maximum wait for it.
 #[test]
 fn no_more_requests_sleep_than_there_may_be_threads() {
     const MOST: usize = 4;
@@ -126,7 +126,7 @@ fn no_more_requests_sleep_than_there_may_be_threads() {
     assert_eq!(mounted.session.threads(), MOST);
 }
 
-/// Each thread has room for the largest message. Of many that slept at once, few need it again.
+/// Each thread has a buffer for the largest message. Of many that slept, few need it again.
 #[test]
 fn threads_that_are_not_needed_any_more_have_no_buffers() {
     const SLEEPERS: usize = 64;
@@ -151,7 +151,7 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
     for sleeper in sleepers {
         sleeper.join().unwrap();
     }
-    // As many were filled as there were sleepers, though some more than once.
+    // Each sleeper wrote 1 MiB, but some used the same buffer.
     let less = u64::try_from(SLEEPERS << 20).unwrap() / 4;
     until("buffers to go", || memory() + less < before);
     fs::write(mounted.path("other"), vec![1; 8 << 20]).unwrap();
@@ -177,17 +177,17 @@ fn threads_that_nobody_needs_end_after_a_while() {
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }
-        // Twice as many as are wanted may be awake, and as many again spare.
+        // Twice as many as wanted may be awake, and as many as wanted spare.
         until("threads to end", || mounted.session.threads() <= 6);
         fs::write(mounted.path("other"), "served after").unwrap();
     }
 }
 
-/// How often each thread that serves has gone to sleep so far.
+/// Returns how often each serving thread has gone to sleep so far.
 fn sleeps_of_each() -> BTreeMap<PathBuf, u64> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let sleeps_of = |task: PathBuf| {
-        // One may have ended since.
+        // The thread may have ended since.
         let status = fs::read_to_string(task.join("status")).unwrap_or_default();
         let value = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let is_ours = value("Name:") == Some("fuse");
@@ -197,12 +197,12 @@ fn sleeps_of_each() -> BTreeMap<PathBuf, u64> {
     tasks.filter_map(|task| sleeps_of(task.unwrap().path())).collect()
 }
 
-/// How often threads that serve have gone to sleep so far.
+/// Returns how often all serving threads have gone to sleep so far.
 fn sleeps() -> u64 {
     sleeps_of_each().values().sum()
 }
 
-/// Each thread that waits for a request is woken in its turn, and knows nothing of the last one.
+/// Threads that wait for requests are woken in turn, so the next request finds cold caches.
 #[test]
 fn a_program_alone_is_served_by_two_threads_and_many_by_all() {
     let this = "threads::a_program_alone_is_served_by_two_threads_and_many_by_all";
@@ -239,7 +239,7 @@ fn a_program_alone_is_served_by_two_threads_and_many_by_all() {
     assert!(few <= 2, "{few} serve one again");
 }
 
-/// Of many threads that are spare, each request that sleeps needs one.
+/// Each request that sleeps wakes only one of many spare threads.
 #[test]
 fn a_call_for_a_thread_wakes_one() {
     const SLEEPERS: usize = 100;
@@ -274,16 +274,16 @@ fn a_call_for_a_thread_wakes_one() {
     let slept = sleeps() - before;
     assert_eq!(mounted.session.threads(), SLEEPERS + 2);
     wake(sleepers);
-    // If all were woken each time, that would be half the square of the calls.
+    // If all were woken each time, it would be half the square of the calls.
     let most = u64::try_from(SLEEPERS * 10).unwrap();
     assert!(slept < most, "{slept} times for {SLEEPERS} calls");
 }
 
 #[test]
-fn somebody_receives_also_where_all_threads_that_may_be_sleep() {
+fn a_thread_receives_requests_even_if_the_maximum_sleep() {
     let config = Config { threads: 1, threads_max: 2, ..config() };
     let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
-    // Each seek has what is dirty written back before it is answered, by a request that another
+    // Each seek has dirty data written back before it is answered, by a request that another
     // thread has to serve.
     let seeker = |number: usize| {
         let path = mounted.path(&number.to_string());

@@ -10,7 +10,7 @@ use userbtrfs_fuse::{
 
 use super::sparse::Sparse;
 
-/// Where the names of a directory begin; before them are `.` and `..`.
+/// The first cookie of a name in a directory; `.` and `..` precede it.
 const FIRST_COOKIE: u64 = 3;
 
 pub(crate) struct Tree {
@@ -73,7 +73,7 @@ impl Tree {
         }
     }
 
-    /// The contents, which are about to change.
+    /// Returns the contents, for a change.
     pub(crate) fn file_mut(&mut self, node: NodeId) -> Result<&mut Sparse, Errno> {
         match &mut self.node_mut(node)?.content {
             Content::File(file) => Ok(file),
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// A node without a name.
+    /// Makes a node without a name.
     pub(crate) fn add(&mut self, mode: u32, caller: &Caller, content: Content) -> u64 {
         let number = self.next_node;
         self.next_node += 1;
@@ -124,7 +124,7 @@ impl Tree {
         number
     }
 
-    /// A node with a name.
+    /// Makes a node with a name.
     pub(crate) fn make(
         &mut self,
         parent: NodeId,
@@ -172,7 +172,7 @@ impl Tree {
         Ok(if self.node(node)?.is_directory() { 2 } else { 1 })
     }
 
-    /// What LOOKUP and others answer: a reference more.
+    /// Returns the entry of a node, for an answer, and counts a reference to it.
     pub(crate) fn refer(&mut self, node: NodeId) -> Result<Entry, Errno> {
         self.node_mut(node)?.lookups += 1;
         Ok(Entry {
@@ -198,7 +198,7 @@ impl Tree {
         self.drop_if_unused(node);
     }
 
-    /// A node that nobody knows and that has no name goes.
+    /// Deletes a node without references and names.
     pub(crate) fn drop_if_unused(&mut self, node: NodeId) {
         let unused = |node: &Node| node.lookups == 0 && node.attributes.nlink == 0;
         if self.nodes.get(&node.0).is_some_and(unused) {
@@ -206,7 +206,8 @@ impl Tree {
         }
     }
 
-    /// How many references the kernel has to nodes but the root, and how many such nodes are there.
+    /// Returns the number of the kernel's references to nodes other than the root, and the number
+    /// of these nodes.
     pub(crate) fn counts(&self) -> (u64, usize) {
         let others = self.nodes.iter().filter(|(number, _)| **number != 1);
         (others.map(|(_, node)| node.lookups).sum(), self.nodes.len() - 1)
@@ -288,7 +289,7 @@ impl Tree {
         self.put(new_parent, new_name, node)
     }
 
-    /// The lines of a directory after this cookie.
+    /// Lists a directory after this cookie.
     pub(crate) fn list(&self, node: NodeId, after: u64) -> Result<Vec<Line>, Errno> {
         let directory = self.directory(node)?;
         let dots = [(1, &b"."[..], node.0), (2, b"..", directory.parent)];
