@@ -1,8 +1,8 @@
-//! What reaches the device of small appends that are made durable one by one.
+//! Write amplification: the bytes that reach the device for small appends, each with an fsync.
 //!
-//! 1. The filesystem is on a loop device, whose statistics count the bytes: those between the first
-//!    append and the last fsync.
-//! 2. Linux mounts what the library left and finds the file as long as it must be.
+//! 1. The filesystem is on a loop device, whose statistics count the bytes written between the
+//!    first append and the last fsync.
+//! 2. Linux mounts the library's result and must find the file with its full length.
 
 use std::fs;
 
@@ -18,13 +18,13 @@ use crate::report::Amount;
 use crate::sample::{Sample, timed};
 use crate::target::Target;
 
-/// Bytes between two fsyncs.
+/// The size of an append, in bytes.
 const PART: u64 = 4 << 10;
-/// Bytes of the filesystem.
+/// The size of the filesystem, in bytes.
 const IMAGE: u64 = 2 << 30;
 const FILE: &str = "file";
 
-/// Appends and fsyncs, so often.
+/// Makes `syncs` appends, each with an fsync.
 pub(crate) fn turn(bench: &Bench, target: Target, syncs: u64) -> Result<Vec<Step>> {
     let image = Fresh::preallocated(bench, IMAGE)?;
     let sample = match target {

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Args {
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
     pub format: Format,
-    /// What to measure
+    /// The benchmark to run
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -24,49 +24,50 @@ pub struct Args {
 pub enum Format {
     /// Markdown
     Text,
-    /// For programs
+    /// JSON, for programs
     Json,
 }
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Subcommand)]
 pub enum Verb {
     /// Copying a whole tree out
     Extract(ExtractArgs),
     /// Listing every name of a filesystem with very many files
     List(ListArgs),
-    /// Reading one large file: from start to end, and 4 KiB here and there
+    /// Reading one large file: sequentially, and 4 KiB at random offsets
     ///
-    /// Here and there means, with empty caches, one read at a time and 32 in flight, which are 32
-    /// threads on both sides; and one at a time of what each side has in its own cache (--cached):
-    /// copied out, and lent, which means looked at, all bytes of it, with as few copies as can be.
+    /// Random reads are measured with empty caches, one at a time and with 32 in flight (by 32
+    /// threads on both sides); and one at a time from each side's own cache (--cached): copied to
+    /// a buffer, and lent, which means that all bytes are looked at, with as few copies as
+    /// possible.
     Read(ReadArgs),
     /// Creating, renaming and removing empty files, and committing that
     Meta(MetaArgs),
     /// Copying a tree of small files into a new filesystem
     Put(PutArgs),
-    /// Making a filesystem of a real tree
+    /// Copying a real tree into a new filesystem
     Build(BuildArgs),
-    /// Writing one large file: from start to end, and 4 KiB here and there; and reading it back
+    /// Writing one large file: sequentially, and 4 KiB at random offsets; and reading it back
     ///
-    /// It is read between both, with empty page cache, by who wrote it: the library keeps the
-    /// filesystem open, and within its bound of memory, which `peak MiB` shows to be kept or not.
+    /// Each target reads its file back between the two, with an empty page cache. The library
+    /// keeps the filesystem open; `peak MiB` shows whether it stays within its memory limit.
     Write(WriteArgs),
-    /// Making small changes durable: 64 KiB more of a file and fsync, by one job and by many; and
-    /// the fsync of a directory
+    /// Making small changes durable: 64 KiB appends to a file, each with an fsync, by one job and
+    /// by many; and the fsync of a directory
     Fsync(FsyncArgs),
     /// Clients of a file server (dbench), on a mount
     Dbench(DbenchArgs),
-    /// Empty files that many threads make (fs_mark), on a mount
+    /// Creating empty files by many threads (fs_mark), on a mount
     Fsmark(FsmarkArgs),
-    /// Jobs that write a file each with an fsync after each write (fio), on a mount
+    /// Writing one file per job, with an fsync after each write (fio), on a mount
     Fio(FioArgs),
-    /// All of these
+    /// All of the above
     All(Common),
 }
 
 impl Verb {
-    /// What every verb takes.
+    /// Returns the options common to all verbs.
     pub fn common(&self) -> &Common {
         match self {
             Self::Extract(ExtractArgs { common, .. })
@@ -85,48 +86,48 @@ impl Verb {
     }
 }
 
-/// What every verb takes.
+/// The options common to all verbs.
 #[derive(Clone, clap::Args)]
 pub struct Common {
-    /// How often each target has its turn
+    /// How often each target runs
     #[arg(long, value_name = "N", default_value = "5")]
     pub runs: NonZeroU32,
-    /// Who takes part; by default all that can
+    /// The targets to measure [default: all that the benchmark supports]
     #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "TARGET")]
     pub targets: Vec<Target>,
-    /// Where images and copies lie; by default a folder beside this program
+    /// The folder for images and copies [default: a folder beside this program]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Keep the images; one that is there already is always used again, and kept
+    /// Keep the images; an existing image is always reused and kept
     #[arg(long)]
     pub keep: bool,
-    /// Neither drop caches nor touch free memory before each turn
+    /// Neither drop caches nor touch free memory before each run
     #[arg(long)]
     pub warm: bool,
     /// Compare times to durable copies, not to copies in the page cache
     #[arg(long)]
     pub sync: bool,
-    /// Make everything so many times smaller, for trials
+    /// Divide all amounts by N, for trials
     #[arg(long, value_name = "N", default_value = "1")]
     pub scale: NonZeroU64,
-    /// The command to measure; by default `userbtrfs` beside this program
+    /// The command to measure [default: `userbtrfs` beside this program]
     #[arg(long, value_name = "PROGRAM")]
     pub cli: Option<PathBuf>,
 }
 
-/// Which tree is copied out.
+/// The tree that is copied out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tree {
-    /// 25,000 files with sizes as in a tree of sources, about 450 MB
+    /// 25,000 files with sizes as in a source tree, about 450 MB
     Small,
     /// 4 GiB in 8 files
     Large,
 }
 
-/// How the kernel compresses what it writes.
+/// The kernel's compression of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Compression {
-    /// Not at all
+    /// No compression
     None,
     /// zlib
     Zlib,
@@ -137,7 +138,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Its name, as in the mount option.
+    /// Returns the name, as in the mount option.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -148,16 +149,16 @@ impl Compression {
     }
 }
 
-/// What `extract` takes.
+/// The options of `extract`.
 #[derive(Clone, clap::Args)]
 pub struct ExtractArgs {
-    /// Which trees
+    /// The trees to copy
     #[arg(long, value_enum, value_delimiter = ',', default_value = "small")]
     pub workload: Vec<Tree>,
-    /// How they are compressed; by default `none` for small files and `zstd` for large ones
+    /// Their compression [default: `none` for small files, `zstd` for large ones]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "HOW")]
     pub compression: Vec<Compression>,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
@@ -169,7 +170,7 @@ impl ExtractArgs {
         Self { workload, compression: Vec::new(), common: common.clone() }
     }
 
-    /// How a tree is compressed.
+    /// Returns the compressions to measure for a tree.
     pub(crate) fn compressions(&self, tree: Tree) -> Vec<Compression> {
         match (self.compression.as_slice(), tree) {
             ([], Tree::Small) => vec![Compression::None],
@@ -179,18 +180,18 @@ impl ExtractArgs {
     }
 }
 
-/// What `list` takes.
+/// The options of `list`.
 #[derive(Clone, clap::Args)]
 pub struct ListArgs {
-    /// How many files there are
+    /// The number of files
     #[arg(long, value_name = "N", default_value_t = FILES)]
     pub files: u64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How many files are listed.
+/// The number of files that are listed.
 const FILES: u64 = 1_000_000;
 
 impl ListArgs {
@@ -200,10 +201,10 @@ impl ListArgs {
     }
 }
 
-/// What `read` takes.
+/// The options of `read`.
 #[derive(Clone, clap::Args)]
 pub struct ReadArgs {
-    /// How the file is compressed
+    /// The compression of the file
     #[arg(
         long,
         value_enum,
@@ -212,16 +213,16 @@ pub struct ReadArgs {
         value_name = "HOW"
     )]
     pub compression: Vec<Compression>,
-    /// How much of it is in memory where that is read, in MiB: what a processor's cache holds, and
-    /// more. The library's cache has room for 96
+    /// How much of the file is cached for cached reads, in MiB: the default is a size that fits
+    /// into a CPU cache, and a larger one. The library's cache has 96 MiB
     #[arg(long, value_delimiter = ',', default_values_t = CACHED, value_name = "MIB")]
     pub cached: Vec<NonZeroU64>,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How much is in memory, in MiB.
+/// The cached part of the file, in MiB.
 const CACHED: [NonZeroU64; 2] =
     [NonZeroU64::new(1).expect("not 0"), NonZeroU64::new(64).expect("not 0")];
 
@@ -233,22 +234,22 @@ impl ReadArgs {
     }
 }
 
-/// What `meta` takes.
+/// The options of `meta`.
 #[derive(Clone, clap::Args)]
 pub struct MetaArgs {
-    /// How many files there are; the cost of one is compared with that of the least number
+    /// The numbers of files; the cost per file is compared with that of the lowest number
     #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_name = "N")]
     pub files: Vec<NonZeroU64>,
-    /// How many threads share the files
+    /// The numbers of threads that share the files
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_name = "N")]
     pub threads: Vec<NonZeroU64>,
-    /// How many directories the files are spread over
+    /// The number of directories that contain the files
     #[arg(long, default_value = "1", value_name = "N")]
     pub dirs: NonZeroU64,
-    /// The library's bound of memory, in MiB
+    /// The library's memory limit, in MiB
     #[arg(long, default_value = "256", value_name = "MIB")]
     pub memory: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
@@ -267,18 +268,18 @@ impl MetaArgs {
     }
 }
 
-/// What `put` takes.
+/// The options of `put`.
 #[derive(Clone, clap::Args)]
 pub struct PutArgs {
-    /// How many files there are
+    /// The number of files
     #[arg(long, value_name = "N", default_value_t = PUT_FILES)]
     pub files: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How many files are put.
+/// The number of files that are copied.
 const PUT_FILES: NonZeroU64 = NonZeroU64::new(20_000).expect("not 0");
 
 impl PutArgs {
@@ -288,18 +289,18 @@ impl PutArgs {
     }
 }
 
-/// What `build` takes.
+/// The options of `build`.
 #[derive(Clone, clap::Args)]
 pub struct BuildArgs {
-    /// The tree; it is only read
+    /// The tree to copy; it is only read
     #[arg(long, value_name = "DIR", default_value = BUILD_SOURCE)]
     pub source: PathBuf,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// The tree of which a filesystem is made.
+/// The default tree to copy.
 const BUILD_SOURCE: &str = "/usr/share";
 
 impl BuildArgs {
@@ -309,24 +310,24 @@ impl BuildArgs {
     }
 }
 
-/// What `write` takes.
+/// The options of `write`.
 #[derive(Clone, clap::Args)]
 pub struct WriteArgs {
-    /// How large the file is, in MiB
+    /// The size of the file, in MiB
     #[arg(long, value_name = "MIB", default_value_t = WRITTEN)]
     pub mebibytes: NonZeroU64,
-    /// How many blocks of 4 KiB are written at random
+    /// The number of 4 KiB blocks written at random offsets
     #[arg(long, value_name = "N", default_value_t = BLOCKS)]
     pub blocks: NonZeroU64,
-    /// The library's bound of memory, in MiB
+    /// The library's memory limit, in MiB
     #[arg(long, default_value_t = MEMORY, value_name = "MIB")]
     pub memory: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// What is written, in MiB and in blocks, and the bound of memory, in MiB.
+/// The size of the file in MiB, the number of random writes, and the memory limit in MiB.
 const WRITTEN: NonZeroU64 = NonZeroU64::new(4096).expect("not 0");
 const BLOCKS: NonZeroU64 = NonZeroU64::new(100_000).expect("not 0");
 const MEMORY: NonZeroU64 = NonZeroU64::new(256).expect("not 0");
@@ -339,22 +340,22 @@ impl WriteArgs {
     }
 }
 
-/// What `fsync` takes.
+/// The options of `fsync`.
 #[derive(Clone, clap::Args)]
 pub struct FsyncArgs {
-    /// How many jobs there are, each with a file of its own
+    /// The numbers of jobs, each with its own file
     #[arg(long, value_delimiter = ',', default_value = "1,16,128,1024", value_name = "N")]
     pub jobs: Vec<NonZeroU64>,
-    /// How many fsyncs all jobs make together; each makes 16 at least
+    /// The total number of fsyncs of all jobs; each job makes at least 16
     #[arg(long, default_value = "4096", value_name = "N")]
     pub syncs: NonZeroU64,
-    /// How many small appends are made of which it is counted what reaches the device
+    /// The number of small appends for which the bytes written to the device are counted
     #[arg(long, default_value = "1000", value_name = "N")]
     pub appends: NonZeroU64,
-    /// How many files are made in the directory
+    /// The number of files made in the directory
     #[arg(long, default_value = "100000", value_name = "N")]
     pub files: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
@@ -373,21 +374,21 @@ impl FsyncArgs {
     }
 }
 
-/// What `dbench` takes.
+/// The options of `dbench`.
 #[derive(Clone, clap::Args)]
 pub struct DbenchArgs {
-    /// How many clients there are
+    /// The numbers of clients
     #[arg(long, value_delimiter = ',', default_values_t = CLIENTS, value_name = "N")]
     pub clients: Vec<NonZeroU64>,
-    /// How long each turn takes, in seconds
+    /// The duration of each run, in seconds
     #[arg(long, default_value_t = SECONDS, value_name = "N")]
     pub seconds: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How many clients there are, and for how many seconds.
+/// The default numbers of clients, and the duration in seconds.
 const CLIENTS: [NonZeroU64; 4] = [number(1), number(16), number(64), number(200)];
 const SECONDS: NonZeroU64 = number(60);
 
@@ -402,21 +403,21 @@ impl DbenchArgs {
     }
 }
 
-/// What `fsmark` takes.
+/// The options of `fsmark`.
 #[derive(Clone, clap::Args)]
 pub struct FsmarkArgs {
-    /// How many threads there are, each with a directory of its own
+    /// The numbers of threads, each with its own directory
     #[arg(long, value_delimiter = ',', default_values_t = MARKING, value_name = "N")]
     pub threads: Vec<NonZeroU64>,
-    /// How many files each of them makes
+    /// The number of files that each thread makes
     #[arg(long, default_value_t = MARKED, value_name = "N")]
     pub files: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How many threads there are, and how many files each of them makes.
+/// The default numbers of threads, and the number of files that each makes.
 const MARKING: [NonZeroU64; 2] = [number(1), number(16)];
 const MARKED: NonZeroU64 = number(20_000);
 
@@ -427,21 +428,21 @@ impl FsmarkArgs {
     }
 }
 
-/// What `fio` takes.
+/// The options of `fio`.
 #[derive(Clone, clap::Args)]
 pub struct FioArgs {
-    /// How many jobs there are, each with a file of its own
+    /// The numbers of jobs, each with its own file
     #[arg(long, value_delimiter = ',', default_values_t = JOBS, value_name = "N")]
     pub jobs: Vec<NonZeroU64>,
-    /// How much all of them write together, in MiB
+    /// The total size that all jobs write, in MiB
     #[arg(long, default_value_t = WRITTEN_BY_JOBS, value_name = "MIB")]
     pub mebibytes: NonZeroU64,
-    /// What every verb takes
+    /// Options common to all verbs
     #[command(flatten)]
     pub common: Common,
 }
 
-/// How many jobs there are, and how much they write, in MiB.
+/// The default numbers of jobs, and the total size that they write, in MiB.
 const JOBS: [NonZeroU64; 3] = [number(1), number(16), number(64)];
 const WRITTEN_BY_JOBS: NonZeroU64 = number(256);
 

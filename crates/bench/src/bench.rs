@@ -1,4 +1,4 @@
-//! What all cases share: the right to ask Linux, where files lie, how often and how.
+//! The state that all cases share: the lock on Linux, the folder of files, and the options.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::sample::timed;
 use crate::target::Target;
 
-/// What all cases share.
+/// The state that all cases share.
 pub(crate) struct Bench {
     linux: Linux,
     interrupt: Interrupt,
@@ -24,7 +24,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Takes the right to ask Linux, for as long as it lives.
+    /// Takes the lock on Linux, which is held until this is dropped.
     pub(crate) fn new(common: &Common) -> Result<Self> {
         linux::available().map_err(anyhow::Error::msg).context("the kernel cannot be measured")?;
         let beside = |name: &str| -> Result<PathBuf> {
@@ -49,27 +49,27 @@ impl Bench {
         &self.interrupt
     }
 
-    /// Where images and copies lie.
+    /// Returns the folder of images and copies.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Whether images are kept.
+    /// Returns true if images are kept.
     pub(crate) fn keeps(&self) -> bool {
         self.common.keep
     }
 
-    /// How often each target has its turn.
+    /// Returns how often each target runs.
     pub(crate) fn runs(&self) -> u32 {
         self.common.runs.get()
     }
 
-    /// Whether times to durable copies are compared.
+    /// Returns true if the times to durable copies are compared.
     pub(crate) fn compares_durable(&self) -> bool {
         self.common.sync
     }
 
-    /// Those of a case's targets that take part.
+    /// Returns those targets of a case that were requested.
     pub(crate) fn chosen(&self, targets: &[Target]) -> Result<Vec<Target>> {
         let wanted = &self.common.targets;
         let is_wanted = |target: &Target| wanted.is_empty() || wanted.contains(target);
@@ -79,17 +79,17 @@ impl Bench {
         Ok(chosen)
     }
 
-    /// The command `userbtrfs`.
+    /// Returns the command `userbtrfs`.
     pub(crate) fn cli(&self) -> Command {
         Command::new(&self.cli)
     }
 
-    /// Mounts an image for reading, as Linux is measured.
+    /// Mounts an image read-only with Linux.
     pub(crate) fn mount(&self, image: &Image) -> Result<Mount> {
         self.linux.mount(image.path(), "ro,noatime")
     }
 
-    /// Does something with an image mounted; also gives how long all around it took.
+    /// Runs `act` with an image mounted; also returns the time of mounting and unmounting.
     pub(crate) fn mounted<T>(
         &self,
         image: &Image,
@@ -104,7 +104,7 @@ impl Bench {
         Ok((before + after, value))
     }
 
-    /// Makes the next turn start as every other did.
+    /// Prepares for a turn: writes back dirty data, drops caches and touches free memory.
     pub(crate) fn settle(&self) -> Result<()> {
         self.interrupt.check()?;
         rustix::fs::syncfs(File::open(&self.folder)?)?;
@@ -115,14 +115,14 @@ impl Bench {
         Ok(())
     }
 
-    /// The host of a virtual machine takes back what is free there, and gives it again more slowly
-    /// than disks write: who needs memory first would pay for it.
+    /// Touches free memory. The host of a virtual machine reclaims free memory, and provides it
+    /// again more slowly than disks write: the first target that needs it would pay for that.
     fn touch_free_memory(&self) -> Result<()> {
         let bytes = format!("bs={}", ((1 << 30) / self.common.scale).max(1));
         self.call(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "count=1", &bytes]))
     }
 
-    /// Runs a program to its end; an error with what it said on stderr unless it succeeds.
+    /// Runs a program; returns an error with its stderr if it fails.
     pub(crate) fn call(&self, command: &mut Command) -> Result<()> {
         let output = command.stdout(Stdio::null()).output();
         let output = output.with_context(|| format!("running {command:?}"))?;
@@ -133,16 +133,16 @@ impl Bench {
     }
 }
 
-/// Says something to who waits.
+/// Prints a progress message.
 pub(crate) fn say(what: &str) {
     eprintln!("userbtrfs-bench: {what}");
 }
 
-/// A directory into which a target copies; removed with the value.
+/// A directory into which a target copies. Dropping this removes it.
 pub(crate) struct Destination(PathBuf);
 
 impl Destination {
-    /// Makes it, empty.
+    /// Makes an empty directory.
     pub(crate) fn new(bench: &Bench) -> Result<Self> {
         let path = bench.folder().join("destination");
         if path.exists() {
@@ -152,12 +152,12 @@ impl Destination {
         Ok(Self(path))
     }
 
-    /// The path of something in it.
+    /// Returns the path of a name in the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Makes what is in it durable; gives how long that took.
+    /// Makes the files in it durable; returns the time that took.
     pub(crate) fn sync(&self) -> Result<Duration> {
         let dir = File::open(&self.0)?;
         let (time, ()) = timed(|| Ok(rustix::fs::syncfs(dir)?))?;
@@ -167,7 +167,7 @@ impl Destination {
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        // The next one is made over what is left, or says why not.
+        // If this fails, the next turn removes the directory, or reports the error.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

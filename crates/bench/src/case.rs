@@ -1,6 +1,6 @@
-//! A case: what every target does, and how their turns become rows.
+//! Cases, and how the turns of their targets become rows of the report.
 //!
-//! A turn has steps, one after another; the same step of the same target in all runs is a row.
+//! A turn has consecutive steps; the same step of the same target in all runs is a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,40 +15,40 @@ use crate::report::{Amount, Report, Row};
 use crate::sample::{Sample, Spread};
 use crate::target::Target;
 
-/// What every target does.
+/// A benchmark that several targets run.
 pub(crate) trait Case {
-    /// Its name in the report.
+    /// Returns the name in the report.
     fn name(&self) -> String;
 
-    /// The image that it reads.
+    /// Returns the image that is read.
     fn image(&self) -> &Image;
 
-    /// Who can do it.
+    /// Returns the targets that support this case.
     fn targets(&self) -> &'static [Target];
 
-    /// What is done in one turn.
+    /// Returns the amount of work of one turn.
     fn amount(&self) -> Amount;
 
-    /// Lets a target have its turn, settling just before what is timed.
+    /// Runs one turn of a target; calls `Bench::settle` just before the timed part.
     fn turn(&self, bench: &Bench, target: Target) -> Result<Sample>;
 }
 
 /// One step of a turn.
 #[derive(Default)]
 pub(crate) struct Step {
-    /// What was done, as in the report.
+    /// The name of the case in the report.
     pub(crate) case: String,
-    /// What this has in common with other cases that differ only in how much is done.
+    /// The name shared with cases that differ only in the amount of work.
     pub(crate) series: Option<String>,
-    /// How much was done.
+    /// The amount of work.
     pub(crate) amount: Amount,
-    /// How long it took.
+    /// The measured times.
     pub(crate) sample: Sample,
-    /// How many requests the kernel made for it, by their kind, where these are counted.
+    /// The number of FUSE requests of each kind, if they are counted.
     pub(crate) requests: Requests,
 }
 
-/// Lets all targets have their turns and adds their rows.
+/// Runs the turns of all targets and adds their rows.
 pub(crate) fn measure(bench: &Bench, case: &dyn Case, report: &mut Report) -> Result<()> {
     let mut targets = bench.chosen(case.targets())?;
     if targets.is_empty() {
@@ -66,8 +66,8 @@ pub(crate) fn measure(bench: &Bench, case: &dyn Case, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Lets all targets have their turns, another one first in each run; gives a row for each step of
-/// each target.
+/// Runs the turns of all targets, each run beginning with another target; returns a row for each
+/// step of each target.
 pub(crate) fn take_turns<S: IntoIterator<Item = Step>>(
     bench: &Bench,
     title: &str,

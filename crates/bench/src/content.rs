@@ -1,23 +1,23 @@
-//! Content of files that compresses to between a half and a third, by whatever algorithm.
+//! File content that compresses to between a half and a third with any algorithm.
 //!
-//! A few bytes that cannot be compressed take turns with parts of a short text, at distances that
-//! every algorithm's window covers. It is made faster than a disk takes it.
+//! A few incompressible bytes alternate with parts of a short text, at distances within the window
+//! of every algorithm. The content is generated faster than a disk can write it.
 
 use crate::random::Random;
 
-/// Bytes of the text that is repeated.
+/// The length of the text that is repeated, in bytes.
 const TEXT: usize = 4096;
-/// The longest part of it that is taken at once.
+/// The maximum length of a part of it.
 const PART_MAX: usize = 48;
 
-/// A source of content; its seed decides all it gives.
+/// A generator of content, which its seed determines.
 pub(crate) struct Content {
     random: Random,
     text: Vec<u8>,
 }
 
 impl Content {
-    /// A source of this seed.
+    /// Creates a generator with this seed.
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let text = (0..TEXT).map(|_| b" etaoinshrdlucmf"[random.index(16)]).collect();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_the_content() {
+    fn seed_determines_the_content() {
         let content = |seed| {
             let mut bytes = Vec::new();
             Content::new(seed).fill(&mut bytes, 1000);

@@ -18,7 +18,7 @@ use crate::tally::Tally;
 use crate::target::Target;
 use crate::workload::Workload;
 
-/// Measures the trees asked for.
+/// Measures the requested trees.
 pub(crate) fn run(bench: &Bench, args: &ExtractArgs, report: &mut Report) -> Result<()> {
     for tree in &args.workload {
         for compression in args.compressions(*tree) {
@@ -113,11 +113,11 @@ impl Extract {
     }
 }
 
-/// `btrfs restore` asks after each thousand extents of a file whether it shall go on, and reads
-/// one letter: this says "always", as often as it wants.
+/// Returns the stdin for `btrfs restore`, which asks after each thousand extents of a file whether
+/// to continue, and reads one letter: always "a", for "always".
 fn consent() -> Result<Stdio> {
     let (reader, mut writer) = io::pipe().context("a pipe")?;
-    // It fits into a pipe, so that nothing waits here.
+    // The data fits into the pipe buffer, so the write does not block.
     io::Write::write_all(&mut writer, &[b'a'; 4096])?;
     Ok(reader.into())
 }

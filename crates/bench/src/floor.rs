@@ -1,4 +1,4 @@
-//! The disk itself, by the plainest means: what no target can be faster than for long.
+//! The raw disk, read and written by plain system calls: a lower bound for the time of all targets.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,10 +13,10 @@ use crate::bench::{Bench, Destination};
 use crate::content::Content;
 use crate::sample::{Sample, timed};
 
-/// How much is read or written at once, in bytes.
+/// The size of one read or write, in bytes.
 const STEP: u64 = 1 << 20;
 
-/// Reads what is allocated of a file, in order; gives also how many bytes that was.
+/// Reads the allocated parts of a file in order; also returns the number of bytes.
 pub(crate) fn read(bench: &Bench, path: &Path) -> Result<(Sample, u64)> {
     let (work, bytes) = timed(|| {
         let file = File::open(path)?;
@@ -47,7 +47,7 @@ fn read_range(file: &File, start: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes one file of so many bytes.
+/// Writes one file of this size.
 pub(crate) fn write(bench: &Bench, bytes: u64) -> Result<Sample> {
     let destination = Destination::new(bench)?;
     let mut buffer = Vec::new();

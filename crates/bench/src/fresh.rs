@@ -1,4 +1,4 @@
-//! Images to write to: made for one turn, removed with the value.
+//! Images to write to, made for one turn.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use userbtrfs_testkit::linux;
 use crate::bench::Bench;
 use crate::sample::timed;
 
-/// An image file that only its turn knows.
+/// The image file of one turn. Dropping this removes it.
 pub(crate) struct Fresh(PathBuf);
 
 impl Fresh {
-    /// Makes a file of so many bytes, all of it a hole.
+    /// Makes a sparse file of this size.
     pub(crate) fn new(bench: &Bench, bytes: u64) -> Result<Self> {
         let path = bench.folder().join("fresh.img");
         let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -27,7 +27,7 @@ impl Fresh {
         Ok(fresh)
     }
 
-    /// Makes a file of so many bytes that has all its space, though nothing was written to it.
+    /// Makes a file of this size with all its space preallocated.
     pub(crate) fn preallocated(bench: &Bench, bytes: u64) -> Result<Self> {
         let fresh = Self::new(bench, bytes)?;
         let file = File::options().write(true).open(&fresh.0)?;
@@ -35,12 +35,12 @@ impl Fresh {
         Ok(fresh)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes a filesystem in it, as the library does.
+    /// Makes a filesystem in it by the library.
     pub(crate) fn format(&self) -> Result<()> {
         let options = FileOptions { writable: true, ..FileOptions::default() };
         let device = FileDevice::open(&self.0, options)?;
@@ -54,7 +54,7 @@ impl Fresh {
         linux::run(mkfs.arg("--quiet").args(arguments).arg(&self.0)).map(drop)
     }
 
-    /// Makes it durable; gives how long that took.
+    /// Makes the file durable; returns the time that took.
     pub(crate) fn sync(&self) -> Result<Duration> {
         let file = File::open(&self.0)?;
         timed(|| Ok(file.sync_all()?)).map(|(time, ())| time)
@@ -63,7 +63,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // The next one is made over what is left, or says why not.
+        // If this fails, the next turn truncates the file, or reports the error.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,16 +1,15 @@
-//! Making small changes durable, one after the other and by many at once: 64 KiB more of a file
-//! and fsync; what reaches the device of smaller appends; and the fsync of a directory after very
-//! many files were made in it.
+//! Making small changes durable, by one job and by many: 64 KiB appends with fsync; the bytes that
+//! reach the device for smaller appends; and the fsync of a directory after very many files were
+//! made in it.
 //!
-//! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
-//!    many fsyncs, however many jobs there are, but each makes some. What is measured begins when
-//!    all jobs are there and each has made one fsync, which is not counted: what a thread costs at
-//!    first is not measured.
-//! 2. The image is preallocated, on the same disk for all. What is durable is durable on that disk:
-//!    the library flushes the image file, the kernel's loop device does the same.
-//! 3. The floor is one job that writes as much to a file that has its space, and flushes that, as
+//! 1. Each job writes its own file sequentially. The total number of fsyncs does not depend on the
+//!    number of jobs, but each job makes a minimum. The measurement begins when all jobs have
+//!    started and made one fsync, which is not counted: the start of threads is not measured.
+//! 2. The image is preallocated, on the same disk for all. Data is durable on that disk: the
+//!    library flushes the image file, and so does the kernel's loop device.
+//! 3. The floor is one job that writes the same amount to a preallocated file, and flushes it as
 //!    often.
-//! 4. Linux mounts what the library left and finds each file as long as it must be.
+//! 4. Linux mounts the library's result and must find each file with its full length.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -34,13 +33,13 @@ use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;
 
-/// Bytes between two fsyncs.
+/// The size of an append, in bytes.
 const PART: u64 = 64 << 10;
-/// The least fsyncs of a job: with fewer it is measured how memory is had for the first time.
+/// The minimum number of fsyncs of a job: with fewer, the first use of memory dominates.
 const EACH_MIN: u64 = 16;
-/// A signal is looked for once for so many files.
+/// Signals are checked once in this number of files.
 const CHECKED: u64 = 4096;
-/// Bytes of a filesystem beside those of its files.
+/// The space of a filesystem in addition to that of its files, in bytes.
 const ROOM: u64 = 4 << 30;
 const FILE_MODE: u32 = 0o644;
 const DIR: &str = "dir";
@@ -72,16 +71,16 @@ pub(crate) fn run(bench: &Bench, args: &FsyncArgs, report: &mut Report) -> Resul
     Ok(())
 }
 
-/// Files that grow, and are made durable each time.
+/// Files that grow, with an fsync after each append.
 struct Appends {
-    jobs: u64,
-    /// How many fsyncs there are for each file.
+jobs: u64,
+/// The number of fsyncs of each file.
     each: u64,
 }
 
 /// A file that grows.
 pub(crate) trait Durable: Send + Sync {
-    /// Writes, and makes durable.
+    /// Writes data and makes it durable.
     fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()>;
 }
 
@@ -114,7 +113,7 @@ impl Appends {
                 let files = self.files_in(&filesystem)?;
                 let work = self.measure(bench, &files)?;
                 drop(files);
-                // As a crash would leave it: what is there is there by its log.
+                // As after a crash: the files are only in the log tree.
                 filesystem.abandon();
                 self.check(bench, &image)?;
                 work
@@ -146,14 +145,14 @@ impl Appends {
         let (tell, ready) = mpsc::channel();
         let turns: Vec<_> = thread::scope(|scope| {
             let (bytes, gate) = (&bytes, &gate);
-            // Opens also where a thread cannot be made, so that nobody waits for it.
+            // Released also if a thread cannot be started, so that the others do not hang.
             let closed = gate.write();
             let start = |file| {
                 let tell = tell.clone();
                 scope.spawn(move || self.job(bench, file, bytes, &tell, gate))
             };
             let jobs: Vec<_> = files.iter().map(start).collect();
-            // Without one of its own nobody is waited for who panicked.
+            // Without this sender `recv` fails, rather than hangs, if a job has panicked.
             drop(tell);
             for _ in &jobs {
                 ready.recv()?;
@@ -168,7 +167,7 @@ impl Appends {
         Ok(last - first)
     }
 
-    /// What one job does; gives when it began and ended.
+    /// The body of a job; returns the times of its start and end.
     fn job(
         &self,
         bench: &Bench,
@@ -213,7 +212,7 @@ impl Appends {
         Ok(work)
     }
 
-    /// Linux replays the log, and finds all there.
+    /// Checks that Linux replays the log and finds all files.
     fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
         let mount = bench.linux().mount(image.path(), "noatime")?;
         for job in 0..self.jobs {
@@ -256,7 +255,7 @@ impl Mounted {
     }
 }
 
-/// The fsync of a directory in which so many empty files were just made.
+/// Measures the fsync of a directory in which `files` empty files were just made.
 fn directory(bench: &Bench, target: Target, files: u64) -> Result<Vec<Step>> {
     let image = Fresh::preallocated(bench, ROOM + files * PART / 8)?;
     let work = match target {

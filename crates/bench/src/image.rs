@@ -1,9 +1,9 @@
 //! Images: made once by `mkfs.btrfs` and the kernel, then only read.
 //!
-//! 1. An image is complete when the file that says what it holds is beside it; one without is
-//!    made anew.
-//! 2. What this run made is removed with the value, unless it shall be kept; what was there
-//!    before is left.
+//! 1. An image is complete if a file that describes its contents is beside it; one without is made
+//!    again.
+//! 2. Dropping an image removes it if this run made it, unless images are kept; an image that
+//!    existed before is left.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,17 +26,17 @@ pub(crate) struct Image {
     remove: bool,
 }
 
-/// What an image holds.
+/// The contents of an image.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    /// Its tree.
+    /// The counts of the tree.
     pub(crate) tally: Tally,
-    /// Bytes that the filesystem uses for it.
+    /// The number of bytes that the filesystem uses for it.
     pub(crate) used: u64,
 }
 
 impl Image {
-    /// The image of a workload, made if it is not there.
+    /// Returns the image of a workload; makes it if it does not exist.
     pub(crate) fn ensure(
         bench: &Bench,
         workload: Workload,
@@ -59,17 +59,17 @@ impl Image {
         Ok(image)
     }
 
-    /// The workload, and how it is compressed.
+    /// Returns the name of the workload and its compression.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is.
+    /// Returns the path of the image.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it holds.
+    /// Returns the contents.
     pub(crate) fn contents(&self) -> Contents {
         self.contents
     }
@@ -78,14 +78,14 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         if self.remove {
-            // What cannot be removed is not worth more than the result.
+            // An error here must not discard the results.
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(beside(&self.path));
         }
     }
 }
 
-/// The file that says what an image holds.
+/// Returns the path of the file that describes an image.
 fn beside(image: &Path) -> PathBuf {
     image.with_extension("json")
 }

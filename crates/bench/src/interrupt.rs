@@ -1,6 +1,6 @@
-//! Signals: they end a run in order, so that everything is unmounted and removed.
+//! Signals. They end a run in an orderly way, so that everything is unmounted and removed.
 //!
-//! A program under way gets the terminal's signal itself; one that does not is waited for.
+//! A running program receives the terminal's signal itself; otherwise it is waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,15 @@ use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use userbtrfs::copy::export::Progress;
 
-/// How often a signal is looked for.
+/// The interval at which signals are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Whether a signal came.
+/// A flag that is set when a signal arrives.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes the signals that would end this program.
+    /// Installs handlers for the signals that would terminate this program.
     pub(crate) fn watch() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -29,18 +29,18 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// One that never comes.
+    /// Returns a flag that is never set.
     #[cfg(test)]
     pub(crate) fn never() -> Self {
         Self(Arc::new(AtomicBool::new(false)))
     }
 
-    /// Whether a signal came.
+    /// Returns true if a signal has arrived.
     pub(crate) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Does something whose progress a signal stops.
+    /// Runs `act`; a signal stops its `progress`.
     pub(crate) fn stopping(&self, progress: &Progress, act: impl FnOnce()) {
         let (done, is_done) = channel::<()>();
         thread::scope(|scope| {
@@ -57,7 +57,7 @@ impl Interrupt {
         });
     }
 
-    /// An error once a signal came.
+    /// Returns an error if a signal has arrived.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(!self.came(), "interrupted");
         Ok(())

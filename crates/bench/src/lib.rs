@@ -1,16 +1,16 @@
-//! Benchmarks: the library and the command beside Linux's own ways, on one image and one disk.
+//! Benchmarks of the library and the command against Linux, on one image and one disk.
 //!
-//! 1. A *case* is something that every *target* does; targets take turns within each run, and
-//!    each run starts with another of them.
-//! 2. Before each turn the caches are dropped and the destination, or the image that is written,
-//!    is made anew, outside the timing unless making it is measured; after it, what was made is
-//!    counted, so that none wins by doing less.
-//! 3. A sample has three parts: the work, making its result durable, and the mount around it.
-//!    All three are reported of every target.
-//! 4. The disk itself takes turns as well: a raw write of the same bytes, a raw read of the image.
-//! 5. What is mounted, attached or made is undone on return, on error and on a signal.
+//! 1. A *case* is a benchmark that several *targets* run; targets take turns within each run, and
+//!    each run starts with another target.
+//! 2. Before each turn the caches are dropped and the destination, or the image to write, is
+//!    created, outside the timing unless that is measured; after it, the result is counted, so that
+//!    no target wins by doing less.
+//! 3. A sample has three parts: the work, making its result durable, and mounting and unmounting.
+//!    All three are reported for every target.
+//! 4. The raw disk takes turns as well: writing the same bytes, and reading the image.
+//! 5. Mounts, loop devices and files are removed on return, on error and on a signal.
 //!
-//! It judges nothing: figures are for people.
+//! The benchmarks pass no judgement: people have to interpret the figures.
 
 mod amplify;
 pub mod args;
@@ -51,7 +51,7 @@ use args::{
 use bench::Bench;
 use report::Report;
 
-/// Runs what the command line asks for.
+/// Runs the benchmarks given on the command line.
 pub fn run(args: &Args) -> Result<Report> {
     let common = args.verb.common();
     let bench = Bench::new(common)?;
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<Report> {
 }
 
 fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
-    // Better now than after hours.
+    // Fail now rather than after hours.
     programs::all_are_here(bench)?;
     extract::run(bench, &ExtractArgs::all(common), report)?;
     read::run(bench, &ReadArgs::all(common), report)?;

@@ -1,4 +1,4 @@
-//! Where the figures come from: the head of a report.
+//! The head of a report: the machine, the versions and the options.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use userbtrfs_testkit::linux;
 
 use crate::args::Common;
 
-/// The lines of the head; the folder is where images and copies lie.
+/// Returns the lines of the head; `folder` contains images and copies.
 pub(crate) fn head(folder: &Path, common: &Common) -> Result<Vec<String>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let caches = if common.warm { "warm caches" } else { "cold caches" };
@@ -25,7 +25,7 @@ pub(crate) fn head(folder: &Path, common: &Common) -> Result<Vec<String>> {
     ])
 }
 
-/// The commit that is checked out, marked if there are changes on top.
+/// Returns the commit that is checked out, marked if there are uncommitted changes.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let mut git = Command::new("git");
@@ -69,13 +69,13 @@ fn filesystem(folder: &Path) -> Result<String> {
     )
 }
 
-/// What stands after a name and a colon, in text as `/proc` has it.
+/// Returns the value of a field, in text of the form of `/proc`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// The first line that a program prints.
+/// Returns the first line that a program prints.
 fn said(command: &mut Command) -> Result<String> {
     let output = linux::run(command)?.stdout;
     Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned())

@@ -8,7 +8,7 @@ use clap::Parser as _;
 use mimalloc::MiMalloc;
 use userbtrfs_bench::args::{Args, Format};
 
-/// As the command has it.
+/// The allocator that the command `userbtrfs` uses.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,6 +1,7 @@
-//! A file of the kernel's, mapped into memory.
+//! A file on the kernel's mount, mapped into memory.
 //!
-//! 1. It is mapped for reading, whole, while this lives; nobody makes the file shorter meanwhile.
+//! 1. The whole file is mapped for reading while this value lives; no process truncates it
+//!    meanwhile.
 
 #![expect(unsafe_code, reason = "memory is mapped and looked at")]
 
@@ -11,26 +12,26 @@ use std::ptr::{NonNull, null_mut};
 use anyhow::{Context, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// See the module's text.
+/// A file mapped into memory.
 pub(crate) struct Mapping {
     start: NonNull<c_void>,
     len: usize,
 }
 
-// SAFETY: it is memory that nobody changes.
+// SAFETY: no thread or process changes this memory.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps a file, which is not empty.
     pub(crate) fn new(file: &File) -> Result<Self> {
         let len = usize::try_from(file.metadata()?.len())?;
-        // SAFETY: the kernel chooses a place that is free.
+        // SAFETY: the kernel chooses a free address range.
         let start = unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
         let start = NonNull::new(start).context("a mapping has a place")?;
         Ok(Self { start, len })
     }
 
-    /// What the file holds from an offset on, at most so many bytes.
+    /// Returns at most `len` bytes of the file at an offset.
     pub(crate) fn part(&self, offset: u64, len: usize) -> &[u8] {
         let bytes = self.bytes();
         let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
@@ -38,14 +39,14 @@ impl Mapping {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped while `self` lives, and nobody writes to the file.
+        // SAFETY: `len` bytes are mapped while `self` lives, and no process writes to the file.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is what was mapped, and nobody looks at it any more.
+        // SAFETY: this is the range that was mapped, and no reference to it exists any more.
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.len) };
         unmapped.expect("what was mapped can be unmapped");
     }

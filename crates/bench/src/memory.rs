@@ -1,4 +1,4 @@
-//! How much memory this process takes at most.
+//! The peak memory of this process.
 
 use std::fs;
 
@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 
 use crate::machine::field;
 
-/// Lets the peak start anew at what is taken now.
+/// Resets the peak to the current usage.
 pub(crate) fn reset_peak() -> Result<()> {
     fs::write("/proc/self/clear_refs", "5").context("resetting the peak of memory")
 }
 
-/// The most that was resident since the last reset, in bytes.
+/// Returns the peak resident memory since the last reset, in bytes.
 pub(crate) fn peak() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let peak = field(&status, "VmHWM").and_then(|peak| peak.strip_suffix(" kB"));
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_shows_until_the_peak_is_reset() {
+    fn peak_includes_freed_memory_until_reset() {
         reset_peak().unwrap();
         let before = peak().unwrap();
         let taken = std::hint::black_box(vec![1_u8; 64 << 20]);

@@ -1,10 +1,10 @@
-//! Names of empty files: creating, renaming and removing them, and committing that.
+//! Creating, renaming and removing empty files, and committing that.
 //!
-//! 1. A turn has a filesystem of its own, new and empty; its steps follow each other in it: create,
-//!    rename, remove, each up to its commit.
-//! 2. Files are taken in the order of their numbers; each thread has an equal part of them, and
-//!    each directory as well.
-//! 3. That all files were made, and all removed, is seen by the sizes of the directories.
+//! 1. Each turn has a new, empty filesystem, and these steps: create, rename, remove, each with its
+//!    commit.
+//! 2. Files are processed in the order of their numbers; each thread has an equal share of them,
+//!    and so has each directory.
+//! 3. The sizes of the directories are checked to show that all files were made, and all removed.
 
 use std::ops::Range;
 use std::thread;
@@ -22,22 +22,22 @@ use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;
 
-/// How many files there are where their commit alone is compared.
+/// The number of files of the case that measures only the commit.
 const COMMITTED: u64 = 30_000;
-/// A signal is looked for once for so many files.
+/// Signals are checked once in this number of files.
 const CHECKED: u64 = 4096;
-/// Bytes of the four items of an empty file, each with its place in a leaf, but for the name: the
-/// inode (160), its name (10), the entry by hash and by index (30 each), and 25 for each place.
+/// The size in bytes of the four items of an empty file without the name: INODE_ITEM (160),
+/// INODE_REF (10), DIR_ITEM and DIR_INDEX (30 each), and 25 for the header of each in the leaf.
 const ITEMS_LEN: u64 = 160 + 10 + 2 * 30 + 4 * 25;
-/// How often the name is in them.
+/// How often the items contain the name.
 const NAMES_IN_ITEMS: u64 = 3;
-/// Bytes of a filesystem for each file, and beside them.
+/// The space of a filesystem for each file, and in addition, in bytes.
 const ROOM_PER_FILE: u64 = 4 << 10;
 const ROOM: u64 = 4 << 30;
 
 /// Measures each number of files with each number of threads.
 ///
-/// The least number of files comes first: what the allocator keeps of a turn counts among the
+/// The lowest number of files comes first: memory that the allocator keeps after a turn counts as
 /// memory of the next.
 pub(crate) fn run(bench: &Bench, args: &MetaArgs, report: &mut Report) -> Result<()> {
     let scaled = |files: u64| (files / args.common.scale.get()).max(1);
@@ -55,16 +55,16 @@ pub(crate) fn run(bench: &Bench, args: &MetaArgs, report: &mut Report) -> Result
     Ok(())
 }
 
-/// What a turn goes through.
+/// The parts of a turn to report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// All that is done with names.
+    /// All operations.
     Steps,
-    /// Files are created, and the commit of that is measured.
+    /// Files are created, and only the commit is reported.
     Commit,
 }
 
-/// What is done with each file.
+/// The operation on each file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Create,
@@ -93,10 +93,10 @@ impl Doing {
     }
 }
 
-/// Bytes of a name.
+/// The length of a name in bytes.
 const NAME_LEN: u64 = 12;
 
-/// The name of a file: a letter, and its number in ten digits.
+/// Returns the name of a file: a letter, and its number in ten digits.
 fn name(letter: u8, number: u64) -> [u8; 12] {
     let mut name = *b"?-0000000000";
     name[0] = letter;
@@ -112,7 +112,7 @@ struct Meta {
     files: u64,
     threads: u64,
     dirs: u64,
-    /// The library's bound of memory, in bytes.
+    /// The library's memory limit, in bytes.
     memory: u64,
 }
 
@@ -133,7 +133,7 @@ impl Meta {
         Ok(())
     }
 
-    /// The rows that one sample belongs to.
+    /// Returns the steps, one or two rows, that one sample belongs to.
     fn steps(&self, part: Part, target: Target, doing: Doing, sample: Sample) -> Vec<Step> {
         let step = |what: &str, sample| self.step(what, target, sample);
         let commit = sample.sync.unwrap_or_default();
@@ -170,7 +170,7 @@ impl Meta {
         if target == Target::Btrfs {
             let mounted = Mounted::new(bench, &image, dirs)?;
             let mut samples = self.samples(bench, part, &mounted)?;
-            // What the kernel takes is not in this process.
+            // The kernel's memory does not count to this process.
             for (_, sample) in &mut samples {
                 sample.peak = None;
             }
@@ -182,7 +182,7 @@ impl Meta {
         Ok(samples)
     }
 
-    /// Bytes that the items of all files have together; metadata is kept twice.
+    /// Returns the total size of the items of all files in bytes; metadata is stored twice (DUP).
     fn bytes(&self) -> u64 {
         2 * self.files * (ITEMS_LEN + NAMES_IN_ITEMS * NAME_LEN)
     }
@@ -206,7 +206,7 @@ impl Meta {
         doings.iter().map(sample).collect()
     }
 
-    /// Does it with each file.
+    /// Applies the operation to each file.
     fn each(&self, bench: &Bench, doing: Doing, names: &dyn Names) -> Result<()> {
         let part = |numbers: Range<u64>| {
             for number in numbers {
@@ -224,13 +224,13 @@ impl Meta {
         })
     }
 
-    /// The files of a thread.
+    /// Returns the files of a thread.
     fn part_of(&self, thread: u64) -> Range<u64> {
         let start = |thread| thread * self.files / self.threads;
         start(thread)..start(thread + 1)
     }
 
-    /// The directory of a file.
+    /// Returns the directory of a file.
     fn dir_of(&self, number: u64) -> usize {
         usize::try_from(number * self.dirs / self.files).expect("one of a list")
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_has_a_row_of_its_own_where_it_is_asked_for() {
+    fn commit_has_its_own_row_if_requested() {
         let seconds = Duration::from_secs;
         let sample = Sample { sync: Some(seconds(2)), ..Sample::of_work(seconds(3)) };
         let works = |part| -> Vec<_> {

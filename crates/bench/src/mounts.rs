@@ -1,11 +1,10 @@
-//! New filesystems, mounted for programs.
+//! New mounted filesystems for programs.
 //!
-//! 1. Each is of the same size, in a new image file on the same disk, and mounted `noatime`.
-//! 2. Ours, and the one that does nothing, or no more than make durable what is synced, are served
-//!    by this process: so their requests can be counted. Ours has the same switch in the way to its
-//!    device as `userbtrfs mount` has.
-//! 3. What is mounted is unmounted when the value is dropped; [`Mounted::end`] tells how long that
-//!    took, with all made durable.
+//! 1. All have the same size, are in a new image file on the same disk, and are mounted `noatime`.
+//! 2. Ours, `nothing` and `floor` are served by this process, so that their requests can be
+//!    counted. Ours is on a `DropWritesDevice`, as with `userbtrfs mount`.
+//! 3. Dropping the value unmounts; [`Mounted::end`] returns the time that took, with all data made
+//!    durable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,19 +27,19 @@ use crate::nothing;
 use crate::sample::timed;
 use crate::target::Target;
 
-/// Bytes of each filesystem, most of which are never written.
+/// The size of each filesystem in bytes, most of which is never written.
 const BYTES: u64 = 32 << 30;
 
-/// A filesystem that is mounted.
+/// A mounted filesystem.
 pub(crate) struct Mounted {
-    /// None only while it ends.
+    /// `None` only while it is unmounted.
     served: Option<Served>,
     point: PathBuf,
-    /// Removed after all else.
+    /// Dropped last.
     _image: Fresh,
 }
 
-/// Who serves it.
+/// The server of a mount.
 enum Served {
     Kernel(KernelMount),
     Ours(userbtrfs::mount::Mounted),
@@ -48,11 +47,11 @@ enum Served {
     Program(Child),
 }
 
-/// How many requests there were, by their kind; none where nobody counts.
+/// The number of requests of each kind; empty if they are not counted.
 pub(crate) type Requests = BTreeMap<String, u64>;
 
 impl Mounted {
-    /// Makes one of a target's, and mounts it; also gives how long the mounting took.
+    /// Makes the filesystem of a target and mounts it; also returns the time of mounting.
     pub(crate) fn new(bench: &Bench, target: Target) -> Result<(Duration, Self)> {
         let image = Fresh::new(bench, BYTES)?;
         let point = bench.folder().join("point");
@@ -77,12 +76,12 @@ impl Mounted {
         Ok((time, Self { served: Some(served), point, _image: image }))
     }
 
-    /// Where it is.
+    /// Returns the mount point.
     pub(crate) fn path(&self) -> &Path {
         &self.point
     }
 
-    /// How many requests were made so far.
+    /// Returns the number of requests so far.
     pub(crate) fn requests(&self) -> Requests {
         let of = |count: &dyn Fn(Opcode) -> u64| {
             let all = Opcode::ALL.iter().map(|kind| (kind.to_string(), count(*kind)));
@@ -95,7 +94,7 @@ impl Mounted {
         }
     }
 
-    /// Unmounts it, and waits until all is durable.
+    /// Unmounts, and waits until all data is durable; returns the time that took.
     pub(crate) fn end(mut self) -> Result<Duration> {
         let (time, ()) = timed(|| self.unmount())?;
         Ok(time)
@@ -158,14 +157,14 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
     }
 }
 
-/// As the command opens what it mounts; here the switch stays on.
+/// Opens an image as `userbtrfs mount` does; writes are never dropped here.
 fn open(image: &Path) -> Result<Filesystem> {
     let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
     let switch = Arc::new(DropWritesDevice::new(Arc::new(device), 0));
     Ok(OpenOptions::new().write(true).open_devices(vec![switch])?)
 }
 
-/// In the foreground of another process.
+/// Starts fuse2fs in the foreground, as a child process.
 fn fuse2fs(image: &Fresh, point: &Path) -> Result<Served> {
     let mut command = Command::new("fuse2fs");
     command.arg("-f").args(["-o", "noatime"]).arg(image.path()).arg(point);

@@ -1,4 +1,4 @@
-//! Directories whose names come and go: in the library, or on the kernel's mount.
+//! Directories for metadata benchmarks: in the library, or on the kernel's mount.
 
 use std::path::Path;
 
@@ -11,25 +11,25 @@ use userbtrfs_testkit::linux::Mount;
 use crate::bench::Bench;
 use crate::fresh::Fresh;
 
-/// Directories, and what is done with names of files in them. A directory is given by its number.
+/// Directories, and the operations on names of files in them. A directory is given by its number.
 pub(crate) trait Names: Sync {
     /// Makes an empty file.
     fn create(&self, dir: usize, name: &[u8]) -> Result<()>;
 
-    /// Gives a file another name in the same directory.
+    /// Renames a file within a directory.
     fn rename(&self, dir: usize, from: &[u8], to: &[u8]) -> Result<()>;
 
     /// Removes a file.
     fn remove(&self, dir: usize, name: &[u8]) -> Result<()>;
 
-    /// Makes all that was done durable.
+    /// Makes all changes durable.
     fn commit(&self) -> Result<()>;
 
-    /// The size of a directory: twice the lengths of all names in it.
+    /// Returns the size of a directory: twice the total length of all names in it.
     fn size(&self, dir: usize) -> Result<u64>;
 }
 
-/// The permissions of what is made.
+/// The permissions of new files and directories.
 const FILE_MODE: u16 = 0o644;
 const DIR_MODE: u16 = 0o755;
 
@@ -37,14 +37,14 @@ fn dir_name(number: usize) -> String {
     format!("dir-{number}")
 }
 
-/// In the library.
+/// Directories in the library.
 pub(crate) struct Library {
     filesystem: Filesystem,
     dirs: Vec<Dir>,
 }
 
 impl Library {
-    /// Makes directories in a new filesystem that is opened with a bound of memory, in bytes.
+    /// Makes directories in a new filesystem that is opened with a memory limit, in bytes.
     pub(crate) fn new(image: &Fresh, dirs: usize, memory: u64) -> Result<Self> {
         image.format()?;
         let filesystem = OpenOptions::new().write(true).memory(memory).open(image.path())?;
@@ -86,10 +86,11 @@ impl Names for Library {
     }
 }
 
-/// On the kernel's mount, by calls relative to the open directory, so that no path is walked.
+/// Directories on the kernel's mount. Calls are relative to the open directory, so that no path is
+/// resolved.
 pub(crate) struct Mounted {
     dirs: Vec<OwnedFd>,
-    /// Unmounted after all in it is closed.
+    /// Dropped last: unmounts after the directories are closed.
     mount: Mount,
 }
 

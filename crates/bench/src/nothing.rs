@@ -1,16 +1,16 @@
-//! A filesystem of FUSE that does next to nothing: what the same transport, the same answers and
-//! the same caches cost by themselves.
+//! A FUSE filesystem that does almost nothing: it measures the cost of the transport, the answers
+//! and the caches alone.
 //!
-//! 1. It keeps names, attributes and sizes; data is dropped, and is read as zeros. An fsync is
+//! 1. It keeps names, attributes and sizes; data is dropped, and read as zeros. An fsync is
 //!    answered at once.
-//! 2. What it agrees on with the kernel, and how long the kernel may keep its answers, is as our
-//!    mount has it: nothing is opened or flushed, and all is kept without end.
-//! 3. A node is in one of many shards, under the lock of that, and no two are locked at once. The
-//!    kernel holds its own lock of a directory while names in it change, so whatever is found by
-//!    a name is still there when its shard is looked at.
-//! 4. Where it has a [`Disk`], what is synced is made durable there, and nothing else changes: what
-//!    an fsync costs at least.
-//! 5. It can what the programs need that are measured on it, and no more: no links, no special
+//! 2. The negotiated flags and the validity of answers are those of our mount: without OPEN and
+//!    FLUSH, and with all answers cached for ever.
+//! 3. A node is in one of many shards, under the lock of its shard; only one shard is locked at a
+//!    time. The kernel holds its own lock of a directory while names in it change, so a node found
+//!    by a name still exists when its shard is locked.
+//! 4. With a [`Disk`], synced data is written there and made durable, and nothing else changes:
+//!    this is the minimum cost of an fsync.
+//! 5. Only the operations that the measured programs need are implemented: no links, no special
 //!    files, no extended attributes.
 
 mod disk;
@@ -33,24 +33,23 @@ use self::disk::Disk;
 
 const SHARDS: usize = 64;
 
-/// What all files hold, as much as one message takes.
+/// The contents of all files, as much as fits into one message.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
-/// The kinds of nodes, as bits of a mode.
+/// File types, as bits of a mode.
 const DIRECTORY: u32 = 0o040_000;
 const KIND: u32 = 0o170_000;
-/// Where the names of a directory begin, behind `.` and `..`.
+/// The offset of the first name of a directory, after `.` and `..`.
 const FIRST_NAME: u64 = 3;
-/// The fewest bytes that a line of a listing takes.
+/// The minimum size of a line of a listing, in bytes.
 const LINE_BYTES: u32 = 32;
-/// What space is counted in, in bytes.
+/// The block size, in bytes.
 const BLOCK: u32 = 4096;
-/// Blocks that it says to have: 1 TiB.
+/// The number of blocks reported by statfs(2): 1 TiB.
 const BLOCKS: u64 = 1 << 28;
 const NAME_MAX: u32 = 255;
 
-/// Serves it at a directory that was mounted; what is synced is made durable in the file `disk`,
-/// if there is one.
+/// Serves the filesystem on a mount; synced data is made durable in the file `disk`, if given.
 pub(crate) fn serve(mount: Mount, disk: Option<&Path>) -> Result<Session> {
     let flags = InitFlags::LOCAL_DISK.difference(InitFlags::EXPORT_SUPPORT);
     let config = Config { flags, ..Config::default() };
@@ -69,14 +68,14 @@ struct Shard(Mutex<HashMap<u64, Node>>);
 
 struct Node {
     attributes: Attributes,
-    /// References of the kernel.
+    /// The number of the kernel's references.
     lookups: u64,
     directory: Option<Directory>,
-    /// How many bytes were written since it was synced.
+    /// The number of bytes written since the last sync.
     unsynced: u64,
 }
 
-/// Names, and where they stand in a listing.
+/// Names, and their offsets in a listing.
 struct Directory {
     places: HashMap<Arc<[u8]>, u64>,
     lines: BTreeMap<u64, Line>,
@@ -119,7 +118,7 @@ impl Nothing {
         self.with(node, |node| node.directory.as_mut().map(work))?.ok_or(Errno::NOTDIR)
     }
 
-    /// Makes a node that has one name to be, in `parent`.
+    /// Makes a node with one link, which the caller adds to `parent`.
     fn add(&self, parent: NodeId, mode: u32, (uid, gid): (u32, u32)) -> NodeId {
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed));
         let now = now();
@@ -153,7 +152,7 @@ impl Nothing {
         self.in_directory(parent, |directory| directory.find(name))?.ok_or(Errno::NOENT)
     }
 
-    /// What is said of a node, to which the kernel has one reference more.
+    /// Returns the entry of a node, and adds a reference of the kernel to it.
     fn refer(&self, node: NodeId) -> Result<Entry, Errno> {
         self.with(node, |there| {
             there.lookups += 1;
@@ -163,7 +162,7 @@ impl Nothing {
         })
     }
 
-    /// Takes references or a name off a node, which goes if it has neither any more.
+    /// Drops references or a link of a node, and deletes it if it has neither any more.
     fn let_go(&self, node: NodeId, take: impl FnOnce(&mut Node)) {
         let mut nodes = self.shard(node).lock();
         let Some(there) = nodes.get_mut(&node.0) else { return };
@@ -192,7 +191,7 @@ impl Nothing {
     }
 
     fn move_name(&self, parent: NodeId, rename: &Rename<'_>) -> Result<(), Errno> {
-        // The kernel has looked whether there is a name in the way.
+        // The kernel has checked that the new name does not exist.
         if !RenameFlags::NOREPLACE.contains(rename.flags) {
             return Err(Errno::INVAL);
         }
@@ -218,7 +217,7 @@ impl Nothing {
         may_sleep(|| disk.sync(unsynced))
     }
 
-    /// The lines behind a place, as many as may fit.
+    /// Returns the lines after an offset, as many as may fit.
     fn lines(&self, node: NodeId, read: &Read) -> Result<Vec<(u64, Line)>, Errno> {
         let most = usize::try_from(read.size / LINE_BYTES).expect("a message is short");
         self.in_directory(node, |directory| {
@@ -268,7 +267,7 @@ impl Directory {
         Some(self.lines[self.places.get(name.as_bytes())?].node)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that does not exist yet.
     fn put(&mut self, name: &[u8], node: NodeId, kind: FileType) {
         let name: Arc<[u8]> = name.into();
         self.places.insert(name.clone(), self.next_place);

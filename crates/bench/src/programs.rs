@@ -1,9 +1,9 @@
-//! Programs that others measure filesystems with, on mounted filesystems: dbench, fs_mark and fio.
+//! Common filesystem benchmarks on mounted filesystems: dbench, fs_mark and fio.
 //!
-//! 1. Each turn has a new filesystem; mounting it and unmounting it, with all made durable, is
-//!    reported beside the work.
-//! 2. dbench runs for a time, and its row says how long one GiB took; the others do a given amount
-//!    of work.
+//! 1. Each turn has a new filesystem; the time for mounting, and for unmounting with all data made
+//!    durable, is reported separately.
+//! 2. dbench runs for a fixed time, and its row has the time for one GiB; the others do a fixed
+//!    amount of work.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,16 +21,16 @@ use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;
 
-/// Who can be mounted.
+/// The targets that can be mounted.
 const TARGETS: &[Target] =
     &[Target::Fuse, Target::Btrfs, Target::Fuse2fs, Target::Nothing, Target::Floor];
 
-/// What dbench's figures are for, in bytes.
+/// The amount that dbench's reported times are for, in bytes.
 const DBENCH_BYTES: u64 = 1 << 30;
-/// Bytes of one write of fio.
+/// The size of one write of fio, in bytes.
 const FIO_BLOCK: u64 = 64 << 10;
 
-/// An error that names what is not here, of all that these programs and their targets take.
+/// Returns an error that names a missing program, if these benchmarks and their targets need it.
 pub(crate) fn all_are_here(bench: &Bench) -> Result<()> {
     let mut needed = vec!["dbench", "fs_mark", "fio"];
     if bench.chosen(TARGETS)?.contains(&Target::Fuse2fs) {
@@ -40,7 +40,7 @@ pub(crate) fn all_are_here(bench: &Bench) -> Result<()> {
     linux::run(Command::new("sh").args(["-c", script, "sh"]).args(needed)).map(drop)
 }
 
-/// Clients of a file server, each number of them.
+/// Runs dbench with each number of clients.
 pub(crate) fn dbench(bench: &Bench, args: &DbenchArgs, report: &mut Report) -> Result<()> {
     for clients in &args.clients {
         let case = format!("dbench {clients}");
@@ -55,7 +55,7 @@ pub(crate) fn dbench(bench: &Bench, args: &DbenchArgs, report: &mut Report) -> R
     Ok(())
 }
 
-/// Empty files, made by several threads at once in directories of their own.
+/// Runs fs_mark: empty files, made by several threads at once, each in its own directory.
 pub(crate) fn fsmark(bench: &Bench, args: &FsmarkArgs, report: &mut Report) -> Result<()> {
     let each = (args.files.get() / args.common.scale.get()).max(1);
     for threads in &args.threads {
@@ -63,7 +63,7 @@ pub(crate) fn fsmark(bench: &Bench, args: &FsmarkArgs, report: &mut Report) -> R
         let amount = Amount { items: files, ..Amount::default() };
         measure(bench, &format!("fs_mark x{threads} {files}"), amount, report, |point| {
             let mut command = Command::new("fs_mark");
-            // It takes no long paths.
+            // fs_mark does not accept long paths.
             command.current_dir(point);
             for thread in 0..threads.get() {
                 command.arg("-d").arg(format!("d{thread}"));
@@ -77,7 +77,7 @@ pub(crate) fn fsmark(bench: &Bench, args: &FsmarkArgs, report: &mut Report) -> R
     Ok(())
 }
 
-/// Jobs that write a file each, with an fsync after each write.
+/// Runs fio: each job writes its own file, with an fsync after each write.
 pub(crate) fn fio(bench: &Bench, args: &FioArgs, report: &mut Report) -> Result<()> {
     let bytes = (args.mebibytes.get() << 20) / args.common.scale.get();
     for jobs in &args.jobs {
@@ -97,7 +97,7 @@ pub(crate) fn fio(bench: &Bench, args: &FioArgs, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// Lets all targets have their turns with one program, which says how long its work took.
+/// Runs the turns of all targets with one program; `work` returns the time of its work.
 fn measure(
     bench: &Bench,
     case: &str,
@@ -119,14 +119,14 @@ fn measure(
     Ok(())
 }
 
-/// Runs a program, and gives what it prints.
+/// Runs a program, and returns its output.
 fn said(bench: &Bench, command: &mut Command) -> Result<String> {
     let output = linux::run(command)?;
     bench.interrupt().check()?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What dbench says in the end, in units of 10^6 bytes a second.
+/// Returns the throughput that dbench prints, in units of 10^6 bytes a second.
 fn dbench_rate(said: &str) -> Result<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix("Throughput "));
     let rate = line.and_then(|line| line.split(' ').next());
@@ -135,9 +135,9 @@ fn dbench_rate(said: &str) -> Result<f64> {
     Ok(rate)
 }
 
-/// How long all jobs together wrote.
+/// Returns the time that all jobs together wrote.
 fn fio_time(said: &str) -> Result<Duration> {
-    // Before it there may be remarks.
+    // fio may print notes before the JSON.
     let json = &said[said.find('{').context("fio gives no report")?..];
     let report: Value = serde_json::from_str(json)?;
     let time = report["jobs"][0]["write"]["runtime"].as_u64().context("fio gives no time")?;
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_in_what_programs_say() {
+    fn figures_are_parsed_from_program_output() {
         let said = " 4     92340   216.10 MB/sec  execute  59 sec  latency 12.3 ms\n\n\
             Throughput 216.056 MB/sec  4 clients  4 procs  max_latency=147.197 ms\n";
         assert!((dbench_rate(said).unwrap() - 216.056).abs() < 1e-9);

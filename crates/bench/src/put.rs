@@ -1,7 +1,7 @@
-//! Copying a tree into a new filesystem: small files that are made for it, or a real one.
+//! Copying a tree into a new filesystem: a generated one of small files, or a real one.
 //!
-//! The tree is read once before each turn, so that all find it in the page cache: what is measured
-//! is writing. Each target's work ends when its result is durable or unmounted.
+//! The tree is read once before each turn, so that it is in the page cache for all targets: only
+//! writing is measured. Each target's work ends when its result is durable or unmounted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ use crate::tally::Tally;
 use crate::target::Target;
 use crate::workload::Workload;
 
-/// Where the command, which takes one tree into another, puts it.
+/// The directory in the image into which the command copies the tree.
 const COPY: &str = "copy";
 
-/// Bytes of a filesystem beside those of a real tree, and for each file in it.
+/// The space of a filesystem in addition to the bytes of a real tree, and for each file in it.
 const ROOM: u64 = 1 << 30;
 const ROOM_PER_FILE: u64 = 16 << 10;
 
-/// Measures a tree that is made.
+/// Measures a generated tree.
 pub(crate) fn run(bench: &Bench, args: &PutArgs, report: &mut Report) -> Result<()> {
     let files = (args.files.get() / args.common.scale.get()).max(1);
     measure(bench, || Put::made(bench, Workload::Inline { files }), report)
@@ -63,9 +63,9 @@ struct Put {
     case: String,
     source: PathBuf,
     tally: Tally,
-    /// Bytes of a filesystem that has room for it.
+    /// The size of a filesystem with room for it, in bytes.
     room: u64,
-    /// Whether it was made, and is removed with the value.
+    /// The tree was generated, and is removed on drop.
     is_made: bool,
 }
 
@@ -142,7 +142,7 @@ impl Put {
         Ok(filesystem.close()?)
     }
 
-    /// `cp -a` with the umount; gives also what was before: mkfs and mounting.
+    /// Runs `cp -a` and unmounts; returns the time of mkfs and mount, and that of the copy.
     fn copy_onto_mount(&self, bench: &Bench, image: &Fresh) -> Result<(Duration, Duration)> {
         let (before, mount) = timed(|| {
             image.format_by_progs(&[])?;
@@ -157,7 +157,7 @@ impl Put {
         Ok((before, work))
     }
 
-    /// Counts what Linux finds in the image.
+    /// Checks the counts of the files that Linux finds in the image.
     fn check(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<()> {
         let mount = bench.linux().mount(image.path(), "ro,noatime")?;
         let below = if target == Target::Cli { COPY } else { "" };
@@ -170,7 +170,7 @@ impl Put {
 impl Drop for Put {
     fn drop(&mut self) {
         if self.is_made {
-            // The next one is made over what is left, or says why not.
+            // If this fails, the next turn removes the tree, or reports the error.
             let _ = fs::remove_dir_all(&self.source);
         }
     }

@@ -1,13 +1,12 @@
-//! Reading one large file: from start to end; and 4 KiB here and there, by one thread, by many at
-//! once, and from memory.
+//! Reading one large file: sequentially; and 4 KiB at random offsets, by one thread, by many at
+//! once, and from the cache.
 //!
-//! 1. What is read from memory was read just before, whole: by the library into its own cache, by
-//!    the kernel into the page cache. Opening and filling are not timed there; elsewhere opening an
-//!    image is, and caches are empty.
-//! 2. What is *lent* is not only brought but looked at: all its bytes are added up. The library
-//!    lends them without a copy; a call of the kernel copies them first; where the kernel's file is
-//!    mapped nothing is called or copied, and nothing checked.
-//! 3. Many reads in flight are as many threads with one read each, on both sides.
+//! 1. For cached reads the data was read completely just before: by the library into its own cache,
+//!    by the kernel into the page cache. Opening and filling are not timed there; in other cases
+//!    opening an image is, and caches are empty.
+//! 2. For *lent* data all bytes are also added up. The library lends them without a copy; read(2)
+//!    copies them first; with a mapped file there is no system call, no copy and no check.
+//! 3. n reads in flight are n threads with one read each, on both sides.
 
 use std::fs;
 use std::hint::black_box;
@@ -30,18 +29,18 @@ use crate::sample::{Sample, timed};
 use crate::target::Target;
 use crate::workload::Workload;
 
-/// How much is read at once from start to end, in bytes.
+/// The size of a sequential read, in bytes.
 pub(crate) const STEP: u64 = 1 << 20;
-/// How much is read at once here and there, in bytes.
+/// The size of a random read, in bytes.
 const BLOCK: u64 = 4096;
-/// How often it is read here and there: by one, by many, and from memory.
+/// The number of random reads: by one thread, by many, and from the cache.
 const READS: u64 = 20_000;
 const READS_AT_DEPTH: u64 = 50_000;
 const READS_CACHED: u64 = 1_000_000;
-/// How many are in flight at once where many are.
+/// The number of reads in flight by many threads.
 const DEPTH: u64 = 32;
 
-/// Measures all ways to read, for each compression asked for.
+/// Measures all ways to read, for each requested compression.
 pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result<()> {
     let scale = args.common.scale.get();
     let scaled = |reads: u64| (reads / scale).max(1);
@@ -77,16 +76,16 @@ struct Read<'a> {
 
 /// A file that is read.
 pub(crate) trait Readable: Sync {
-    /// Reads at an offset; gives how many bytes.
+    /// Reads at an offset; returns the number of bytes.
     fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Adds up the bytes from an offset on, as many as there is room for: 8 at a time.
+    /// Adds up the bytes at an offset, 8 at a time, as many as fit into `room`.
     fn sum_at(&self, room: &mut [u8], offset: u64) -> Result<u64> {
         let len = self.read_at(room, offset)?;
         Ok(sum(&room[..len]))
     }
 
-    /// Reads from start to end; gives how many bytes.
+    /// Reads the whole file; returns the number of bytes.
     fn read_all(&self) -> Result<u64> {
         read_up_to(self, u64::MAX)
     }
@@ -136,13 +135,13 @@ impl Readable for Mapping {
     }
 }
 
-/// The sum of bytes, 8 at a time.
+/// Adds up bytes, 8 at a time.
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes);
     words.fold(0, u64::wrapping_add)
 }
 
-/// Reads a file from its start up to an offset; gives how many bytes.
+/// Reads a file from its start up to an offset; returns the number of bytes.
 fn read_up_to<F: Readable + ?Sized>(file: &F, end: u64) -> Result<u64> {
     let (mut buffer, mut total) = (vec![0; usize::try_from(STEP)?], 0);
     while total < end {
@@ -213,20 +212,20 @@ impl Case for Read<'_> {
 }
 
 impl Read<'_> {
-    /// The size of the file, in bytes; all have the same.
+    /// Returns the size of the file in bytes; all files have the same.
     fn size(&self) -> u64 {
         let tally = self.image.contents().tally;
         tally.bytes / tally.files
     }
 
-    /// Lets the command print the file.
+    /// Has the command print the file; returns the time that took.
     fn print(&self, bench: &Bench) -> Result<Duration> {
         let mut cat = bench.cli();
         cat.arg("cat").args([self.image.path(), Workload::LARGE_FILE.as_ref()]);
         timed(|| bench.call(&mut cat)).map(|(work, ())| work)
     }
 
-    /// Opens the file and reads; gives how long what is measured of it took.
+    /// Opens the file and reads; returns the time of the measured part.
     fn read<F: Readable>(&self, open: impl FnOnce() -> Result<F>) -> Result<Duration> {
         let (size, blocks) = (self.size(), self.size().div_ceil(BLOCK));
         let (work, ()) = match self.order {
@@ -249,7 +248,7 @@ impl Read<'_> {
     }
 }
 
-/// Reads so many blocks among the first ones of a file, so many at a time.
+/// Reads `reads` random blocks among the first `blocks` of a file, by `depth` threads.
 fn at_depth<F: Readable>(file: &F, reads: u64, depth: u64, blocks: u64) -> Result<()> {
     thread::scope(|scope| {
         let part = |number| reads * (number + 1) / depth - reads * number / depth;
@@ -260,7 +259,7 @@ fn at_depth<F: Readable>(file: &F, reads: u64, depth: u64, blocks: u64) -> Resul
     })
 }
 
-/// Reads so many blocks among the first ones of a file, at places that a seed decides.
+/// Reads `reads` blocks among the first `blocks` of a file, at offsets that the seed determines.
 fn here_and_there<F>(file: &F, seed: u64, reads: u64, blocks: u64) -> Result<()>
 where
     F: Readable,
@@ -274,7 +273,7 @@ where
     Ok(())
 }
 
-/// Adds up as many blocks among the first ones of a file.
+/// Adds up `reads` random blocks among the first `blocks` of a file.
 fn looked_at<F: Readable>(file: &F, reads: u64, blocks: u64) -> Result<()> {
     let (mut random, mut total) = (Random::new(reads), 0_u64);
     let mut block = vec![0; usize::try_from(BLOCK)?];

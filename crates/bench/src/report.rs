@@ -1,4 +1,4 @@
-//! The report: who was how fast, the losing rows first.
+//! The report: the speed of each target, with the losing rows first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::image::{Contents, Image};
 use crate::sample::Spread;
 use crate::target::Target;
 
-/// What was measured, and where.
+/// The results, and the description of the machine.
 #[derive(Serialize)]
 pub struct Report {
     head: Vec<String>,
@@ -17,60 +17,60 @@ pub struct Report {
     rows: Vec<Row>,
 }
 
-/// What is done in one turn.
+/// The amount of work of one turn.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Amount {
-    /// Bytes of content that are read, or copied.
+    /// The number of bytes of content that are read or copied.
     pub bytes: u64,
-    /// Files that are copied, names that are listed, reads that are made.
+    /// The number of files copied, names listed or reads made.
     pub items: u64,
     /// Whether the bytes are also written.
     #[serde(skip)]
     pub writes: bool,
 }
 
-/// How fast one target was.
+/// The result of one target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was done.
+    /// The name of the case.
     pub case: String,
-    /// Who did it.
+    /// The target.
     pub target: Target,
-    /// What cases have in common that differ only in how much is done.
+    /// The name shared by cases that differ only in the amount of work.
     #[serde(skip)]
     pub series: Option<String>,
-    /// What was done in one turn.
+    /// The amount of work of one turn.
     pub amount: Amount,
-    /// Seconds of the work alone.
+    /// The seconds of the work alone.
     pub work: Spread,
-    /// Seconds until its result was durable.
+    /// The seconds until the result was durable.
     pub with_sync: Option<Spread>,
-    /// Seconds with attaching, mounting, unmounting and detaching, but not the sync.
+    /// The seconds with attaching, mounting, unmounting and detaching, without the sync.
     pub with_mount: Option<Spread>,
-    /// The most memory that the process took, in bytes, where that is measured.
+    /// The peak memory of the process in bytes, if measured.
     pub peak: Option<u64>,
-    /// The most bytes that reached the device in one turn, where that is measured.
+    /// The maximum number of bytes that reached the device in one turn, if measured.
     pub written: Option<u64>,
-    /// How many requests the kernel made in one turn, by their kind, where these are counted.
+    /// The number of FUSE requests of each kind in one turn, if counted.
     pub requests: BTreeMap<String, u64>,
-    /// How many times as much one item costs as where the least of them were done.
+    /// The cost of one item, relative to the row of the series with the fewest items.
     pub growth: Option<f64>,
-    /// How many times as fast as a reference it was, by the medians.
+    /// The speed relative to each reference, by the medians.
     pub speed: BTreeMap<Target, f64>,
 }
 
 impl Row {
-    /// Seconds that one item costs, by the median of the work.
+    /// Returns the seconds for one item, by the median of the work.
     fn cost(&self) -> Option<f64> {
         (self.amount.items > 0).then(|| self.work.median / float(self.amount.items))
     }
 
-    /// The seconds that are compared.
+    /// Returns the seconds to compare.
     fn compared(&self, durable: bool) -> Spread {
         self.with_sync.filter(|_| durable).unwrap_or(self.work)
     }
 
-    /// Ours that lose most come first, then others of ours, then the references and the disk.
+    /// Returns the sort key: our targets, the slowest first, then the references and the disk.
     fn place(&self) -> (bool, f64) {
         let worst = self.speed.values().copied().reduce(f64::min);
         (!self.target.is_ours(), worst.unwrap_or(f64::INFINITY))
@@ -82,12 +82,12 @@ impl Report {
         Self { head, images: BTreeMap::new(), rows: Vec::new() }
     }
 
-    /// Says in the head what an image holds.
+    /// Adds the contents of an image to the head.
     pub(crate) fn describe(&mut self, image: &Image) {
         self.images.insert(image.name().to_owned(), image.contents());
     }
 
-    /// Adds all rows of some cases. Of a series, that with the least items is to be added first.
+    /// Adds all rows of some cases. The case of a series with the fewest items must be added first.
     pub(crate) fn add(&mut self, mut rows: Vec<Row>, durable: bool) {
         let seconds = |row: &Row| row.compared(durable).median;
         let is_reference = |row: &&Row| Target::REFERENCES.contains(&row.target);
@@ -104,7 +104,7 @@ impl Report {
         self.rows.extend(rows);
     }
 
-    /// How much more one item costs than in the first row of the series.
+    /// Returns the cost of one item relative to the first row of the series.
     fn growth(&self, row: &Row) -> Option<f64> {
         let series = row.series.as_ref()?;
         let is_same =
@@ -113,7 +113,7 @@ impl Report {
         Some(row.cost()? / first.cost()?)
     }
 
-    /// Puts the losing rows first.
+    /// Sorts the losing rows first.
     pub(crate) fn sort(&mut self) {
         self.rows.sort_by(|a, b| {
             let ((theirs_a, speed_a), (theirs_b, speed_b)) = (a.place(), b.place());
@@ -122,7 +122,7 @@ impl Report {
     }
 }
 
-/// Columns of the table; those in which no row has anything are left out.
+/// The columns of the table; empty ones are left out.
 const COLUMNS: [&str; 19] = [
     "case",
     "target",
@@ -161,10 +161,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many kinds of requests are shown.
+/// The number of kinds of requests that are shown.
 const KINDS_SHOWN: usize = 5;
 
-/// What stands where there is nothing to say.
+/// The text of an empty cell.
 const NOTHING: &str = "-";
 
 fn cells(row: &Row) -> [String; COLUMNS.len()] {
@@ -204,7 +204,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// All of them, and those kinds that most of them are of.
+/// Returns the total number of requests, and the most frequent kinds.
 fn requests(counted: &BTreeMap<String, u64>) -> String {
     if counted.is_empty() {
         return NOTHING.to_owned();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_comes_first() {
+    fn losing_rows_come_first() {
         let mut report = Report::new(vec![]);
         report.add(rows("won", 1.0), false);
         report.add(rows("lost", 4.0), false);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_requests_the_most_frequent_kinds_are_shown() {
+    fn most_frequent_kinds_of_requests_are_shown() {
         let counted = (1..=7).map(|n| (format!("K{n}"), n * n)).collect();
         assert_eq!(requests(&counted), "140: K7 49, K6 36, K5 25, K4 16, K3 9");
         assert_eq!(requests(&BTreeMap::new()), NOTHING);

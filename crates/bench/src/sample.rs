@@ -1,52 +1,52 @@
-//! One turn of a target, timed in three parts; and what many turns have in common.
+//! The times of one turn of a target, in three parts, and statistics of many turns.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// The time that one turn took.
+/// The times of one turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
-    /// What was asked for.
+    /// The time of the work itself.
     pub(crate) work: Duration,
-    /// Making its result durable, where it makes something.
+    /// The time to make the result durable, if there is one.
     pub(crate) sync: Option<Duration>,
-    /// Attaching and mounting before, unmounting and detaching after, where it is mounted.
+    /// The time of attaching, mounting, unmounting and detaching, if the target is mounted.
     pub(crate) mount: Option<Duration>,
-    /// The most memory that this process took, in bytes, where that is measured.
+    /// The peak memory of this process in bytes, if measured.
     pub(crate) peak: Option<u64>,
-    /// Bytes that reached the device, where that is measured.
+    /// The number of bytes that reached the device, if measured.
     pub(crate) written: Option<u64>,
 }
 
 impl Sample {
-    /// A turn that was nothing but work.
+    /// Returns a sample that only has the time of the work.
     pub(crate) fn of_work(work: Duration) -> Self {
         Self { work, ..Self::default() }
     }
 }
 
-/// How long something takes, with what it gives.
+/// Runs `act`; returns the time that it took, and its result.
 pub(crate) fn timed<T>(act: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
     let start = Instant::now();
     let value = act()?;
     Ok((start.elapsed(), value))
 }
 
-/// Several times, in seconds.
+/// Statistics of several times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Half of them are not above it.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// What these times, at least one, have in common.
+    /// Returns the statistics of these times; there must be at least one.
     pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
         let mut seconds: Vec<f64> = times.into_iter().map(|time| time.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);

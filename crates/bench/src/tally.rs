@@ -1,4 +1,4 @@
-//! What a tree holds, counted.
+//! Counts of the files in a tree.
 
 use std::fs;
 use std::ops::AddAssign;
@@ -7,19 +7,19 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// What is below a directory.
+/// The number and size of the files below a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Regular files.
     pub(crate) files: u64,
     /// Everything else.
     pub(crate) others: u64,
-    /// The sizes of all regular files together.
+    /// The total size of all regular files.
     pub(crate) bytes: u64,
 }
 
 impl Tally {
-    /// Counts what is below `dir`; symbolic links are not followed.
+    /// Counts the files below `dir`; symbolic links are not followed.
     pub(crate) fn of(dir: &Path) -> Result<Self> {
         let mut tally = Self::default();
         for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {

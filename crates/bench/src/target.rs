@@ -1,11 +1,11 @@
-//! Who takes part.
+//! The targets of the benchmarks.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Who takes part.
+/// A system that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -17,7 +17,7 @@ pub enum Target {
     Fuse,
     /// The kernel's btrfs on a loop device, and the usual tool on top of it
     Btrfs,
-    /// The same mount, where a file that is mapped can be looked at without a call
+    /// The same mount, with the file mapped into memory
     Mmap,
     /// `btrfs restore`, which verifies no checksum of data
     Restore,
@@ -25,9 +25,9 @@ pub enum Target {
     Rootdir,
     /// `fuse2fs`: ext4 through FUSE
     Fuse2fs,
-    /// A server of the same transport and the same caches as ours that does nothing
+    /// A server with the same transport and caches as ours that does nothing
     Nothing,
-    /// The same server, that does nothing but write what is synced to a file, and flush that
+    /// The same server, which only writes synced data to a file and flushes it
     Floor,
     /// The disk: reading the image from start to end
     #[value(skip)]
@@ -38,11 +38,11 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whom ours are compared with.
+    /// The targets that ours are compared with.
     pub const REFERENCES: [Self; 6] =
         [Self::Btrfs, Self::Restore, Self::Rootdir, Self::Fuse2fs, Self::Nothing, Self::Floor];
 
-    /// Whether it is userbtrfs.
+    /// Returns true if this is userbtrfs.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Lib | Self::Cli | Self::Fuse)
     }

@@ -1,4 +1,4 @@
-//! The trees that images hold; the same in every run, by fixed seeds.
+//! The trees in images; the same in every run, by fixed seeds.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,35 +13,35 @@ use crate::interrupt::Interrupt;
 use crate::random::Random;
 
 const SEED: u64 = 0x7573_6572_6274_7266;
-/// Files of a large tree.
+/// The number of files in a large tree.
 const LARGE_FILES: u64 = 8;
-/// Files in a directory, on average or exactly.
+/// The number of files in a directory, on average or exactly.
 const SMALL_PER_DIR: u64 = 12;
 const EMPTY_PER_DIR: u64 = 10_000;
-/// One symbolic link for so many small files.
+/// The number of small files for each symbolic link.
 const SMALL_PER_LINK: u64 = 50;
-/// Bytes of a file that is kept inline by whoever writes it.
+/// The maximum size in bytes of a file that every target stores inline.
 const INLINE_MAX: usize = 2000;
-/// How deep small files lie at most.
+/// The maximum depth of directories of small files.
 const DEPTH_MAX: usize = 7;
-/// How much is made and written at once, in bytes.
+/// The size of one write, in bytes.
 const STEP: u64 = 1 << 20;
 
-/// A tree that can be made.
+/// A tree to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Files as in a tree of sources: of about 18 KB, half of them below 5 KB.
+    /// Files as in a source tree: of about 18 KB, half of them below 5 KB.
     Small { files: u64 },
-    /// A few files that together have so many bytes.
+    /// A few files with this total size.
     Large { bytes: u64 },
     /// Empty files, 10,000 in each directory.
     Empty { files: u64 },
-    /// Files in directories as those of `Small`, but so small that they are kept inline.
+    /// Files in directories as those of `Small`, but small enough to be stored inline.
     Inline { files: u64 },
 }
 
 impl Workload {
-    /// A tree to copy out, so many times smaller.
+    /// Returns a tree to copy out, smaller by the factor `scale`.
     pub(crate) fn tree(tree: Tree, scale: u64) -> Self {
         match tree {
             Tree::Small => Self::Small { files: (25_000 / scale).max(1) },
@@ -49,7 +49,7 @@ impl Workload {
         }
     }
 
-    /// A name for it that says how large it is.
+    /// Returns a name that contains the size.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Small { files } => format!("small-{files}"),
@@ -59,7 +59,7 @@ impl Workload {
         }
     }
 
-    /// How large a filesystem has room for it, in bytes.
+    /// Returns the size of a filesystem with room for the tree, in bytes.
     pub(crate) fn room(self) -> u64 {
         match self {
             Self::Small { files } => (1 << 30) + files * (64 << 10),
@@ -72,7 +72,7 @@ impl Workload {
     /// The path of a file in a large tree.
     pub(crate) const LARGE_FILE: &str = "/large-0";
 
-    /// Makes it in a directory that is empty.
+    /// Generates the tree in an empty directory.
     pub(crate) fn fill(self, root: &Path, interrupt: &Interrupt) -> Result<()> {
         match self {
             Self::Small { files } => fill_small(root, files, small_size, interrupt),
@@ -107,7 +107,7 @@ fn fill_small(
     Ok(())
 }
 
-/// Makes directories, each in one made before it; gives all of them and `root`.
+/// Makes directories, each in one made before it; returns all of them and `root`.
 fn make_dirs(root: &Path, count: u64, random: &mut Random) -> Result<Vec<PathBuf>> {
     let mut dirs = vec![(root.to_owned(), 0)];
     for number in 0..count {
@@ -122,14 +122,14 @@ fn make_dirs(root: &Path, count: u64, random: &mut Random) -> Result<Vec<PathBuf
     Ok(dirs.into_iter().map(|(path, _)| path).collect())
 }
 
-/// A size between 16 bytes and 1 MiB: its logarithm is about normally distributed.
+/// Returns a size between 16 bytes and 1 MiB, about log-normally distributed.
 fn small_size(random: &mut Random) -> usize {
     let shift = 4 + (0..5).map(|_| random.below(4)).sum::<u64>();
     let size = (1 << shift) + random.below(1 << shift);
     usize::try_from(size).expect("at most 1 MiB")
 }
 
-/// A size between 1 and 2000 bytes.
+/// Returns a size between 1 and 2000 bytes.
 fn inline_size(random: &mut Random) -> usize {
     1 + random.index(INLINE_MAX)
 }

@@ -1,11 +1,10 @@
-//! Writing one large file: from start to end, reading it back, and then writing 4 KiB here and
-//! there in it.
+//! Writing one large file: sequentially, reading it back, and then writing 4 KiB at random offsets.
 //!
-//! 1. The image is preallocated, so that its holes cost nobody anything; a turn has a filesystem of
-//!    its own, new and empty.
-//! 2. Each step is measured up to the last write, and up to the sync behind it. What may wait in
-//!    memory differs (the library has a bound, the kernel's page cache all there is), so it is the
-//!    latter that compares.
+//! 1. The image is preallocated, so that no target pays for holes; each turn has a new, empty
+//!    filesystem.
+//! 2. Each step is measured up to the last write, and up to the following sync. The targets may
+//!    keep different amounts of dirty data (the library has a limit, the kernel may use all of the
+//!    memory), so the times with the sync are comparable.
 //! 3. Each block begins with the number of its write. Some are read back by Linux.
 
 use std::collections::BTreeMap;
@@ -29,14 +28,14 @@ use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;
 
-/// Bytes of one write in sequence, and at random.
+/// The size in bytes of a sequential write, and of a random one.
 const PART: u64 = 1 << 20;
 const BLOCK: u64 = 4 << 10;
-/// A signal is looked for once for so many blocks.
+/// Signals are checked once in this number of blocks.
 const CHECKED: u64 = 1024;
-/// How many places are read back.
+/// The number of blocks that are read back.
 const READ_BACK: usize = 1000;
-/// Bytes of a filesystem beside those of the file.
+/// The space of a filesystem in addition to that of the file, in bytes.
 const ROOM: u64 = 2 << 30;
 const NAME: &str = "file";
 
@@ -57,26 +56,26 @@ pub(crate) fn run(bench: &Bench, args: &WriteArgs, report: &mut Report) -> Resul
 }
 
 struct Write {
-    /// How many writes in sequence there are.
+    /// The number of sequential writes.
     parts: u64,
-    /// How many at random.
+    /// The number of random writes.
     blocks: u64,
-    /// The library's bound of memory, in bytes.
+    /// The library's memory limit, in bytes.
     memory: u64,
 }
 
-/// A file that is written, and read.
+/// A file that is written and read back.
 trait Written {
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()>;
 
-    /// Makes all that was written durable.
+    /// Makes all written data durable.
     fn sync(&self) -> Result<()>;
 
-    /// The file to read.
+    /// Returns the file for reading.
     fn readable(&self) -> &dyn Readable;
 }
 
-/// What is done in a turn.
+/// A step of a turn.
 #[derive(Clone, Copy)]
 enum Doing {
     Write,
@@ -149,19 +148,19 @@ impl Write {
         Ok(())
     }
 
-    /// Where is written at random: the same for every target.
+    /// Returns the offsets of random writes: the same for every target.
     fn places(&self) -> impl Iterator<Item = u64> {
         let mut random = Random::new(self.blocks);
         let blocks = self.size() / BLOCK;
         (0..self.blocks).map(move |_| random.below(blocks) * BLOCK)
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     fn size(&self) -> u64 {
         self.parts * PART
     }
 
-    /// The rows that one sample belongs to.
+    /// Returns the steps, one or two rows, that one sample belongs to.
     fn steps(&self, doing: Doing, sample: Sample) -> Vec<Step> {
         let whole = Amount { bytes: self.size(), writes: true, ..Amount::default() };
         let (name, amount) = match doing {
@@ -182,7 +181,7 @@ impl Write {
         [step("", sample)].into_iter().chain(durable).collect()
     }
 
-    /// Reads some blocks as Linux has them.
+    /// Checks some blocks by reading them with Linux.
     fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
         let mount = bench.linux().mount(image.path(), "ro,noatime")?;
         let file = fs::File::open(mount.path().join(NAME))?;
@@ -190,7 +189,7 @@ impl Write {
         ensure!(size == self.size(), "{size} bytes in place of {}", self.size());
         let in_sequence = (0..self.parts).map(|number| (number * PART, number));
         let at_random = self.places().zip(0..);
-        // What was written last counts.
+        // The last write of a block counts.
         let expected: BTreeMap<u64, u64> = in_sequence.chain(at_random).collect();
         let every = (expected.len() / READ_BACK).max(1);
         for (offset, number) in expected.iter().step_by(every) {
@@ -203,7 +202,7 @@ impl Write {
     }
 }
 
-/// Does something and syncs.
+/// Runs `act` and syncs; returns both times.
 fn synced(file: &dyn Written, act: impl FnOnce() -> Result<()>) -> Result<Sample> {
     let (work, ()) = timed(act)?;
     let (sync, ()) = timed(|| file.sync())?;
@@ -221,7 +220,7 @@ fn stamp(bytes: &mut [u8], number: u64) {
     bytes[..8].copy_from_slice(&number.to_le_bytes());
 }
 
-/// In the library.
+/// A file in the library.
 struct InLibrary {
     file: File,
     filesystem: Filesystem,
@@ -258,7 +257,7 @@ impl Written for InLibrary {
     }
 }
 
-/// On the kernel's mount.
+/// A file on the kernel's mount.
 struct OnMount {
     file: fs::File,
     /// Unmounted after the file is closed.
@@ -299,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_blocks_of_the_file_and_the_same_for_all() {
+    fn random_offsets_are_blocks_and_reproducible() {
         let write = Write { parts: 3, blocks: 500, memory: 0 };
         let places: Vec<u64> = write.places().collect();
         assert_eq!(places, write.places().collect::<Vec<_>>());
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_tell_which_write_they_are_of() {
+    fn stamped_block_begins_with_its_number() {
         let mut bytes = content(BLOCK).unwrap();
         let before = bytes.clone();
         stamp(&mut bytes, 7);

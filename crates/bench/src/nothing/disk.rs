@@ -1,10 +1,10 @@
-//! What is synced of files, on a disk: the least that anybody does who makes it durable.
+//! A disk for synced data: the minimum work that makes it durable.
 //!
-//! 1. A sync writes as many bytes as were written to the file since the last one, to a place of
-//!    their own, and one block that would say what has changed, over an old one: these go round in
-//!    a few. Then the disk is flushed. Nobody could read it back.
-//! 2. One flush is on its way at a time, and the next one is for all who have written until it
-//!    begins.
+//! 1. A sync writes as many bytes as were written to the file since its last sync to an area of
+//!    their own, and one block in place of a log record, which overwrites an old one in a small
+//!    ring. Then the disk is flushed. The data cannot be read back.
+//! 2. One flush is in flight at a time, and the next one serves all threads that have written
+//!    before it begins.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,34 +17,34 @@ use userbtrfs_sync::{Class, Condvar, Mutex};
 
 use super::BLOCK;
 
-/// What is written, as much as one call takes.
+/// The data that is written, as much as one call writes.
 static BYTES: [u8; 1 << 20] = [0xb7; 1 << 20];
 
-/// The bytes in which blocks go round: these come first, and are written when it is opened.
+/// The size of the ring of blocks at the start of the file, which `open` writes.
 const AROUND: u64 = BYTES.len() as u64;
 
-/// See the module's text.
+/// A file that synced data is written to.
 pub(super) struct Disk {
     file: File,
     length: u64,
-    /// Where the next data goes, and how many blocks were written.
+    /// The offset of the next data, and the number of blocks written.
     next: AtomicU64,
     blocks: AtomicU64,
     flushes: Mutex<Flushes>,
     ended: Condvar,
 }
 
-/// How many flushes have begun and ended.
+/// The number of flushes begun and ended.
 #[derive(Default)]
 struct Flushes {
     begun: u64,
     ended: u64,
-    /// Since one failed all do.
+    /// A flush has failed, and all later ones do.
     failed: bool,
 }
 
 impl Disk {
-    /// One that is a file.
+    /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::options().write(true).open(path);
         let file = file.with_context(|| path.display().to_string())?;
@@ -62,7 +62,7 @@ impl Disk {
         })
     }
 
-    /// Makes so many bytes durable.
+    /// Writes this number of bytes and makes them durable.
     pub(super) fn sync(&self, bytes: u64) -> Result<(), Errno> {
         let block = u64::from(BLOCK);
         let mut left = bytes.next_multiple_of(block);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_synced_is_written_and_flushed_together() {
+    fn concurrent_syncs_are_written_and_share_flushes() {
         let image = NamedTempFile::new().unwrap();
         image.as_file().set_len(4 << 20).unwrap();
         let disk = Disk::open(image.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Each verb once, as small as can be: that it works, not how fast.
+//! Runs each verb once at the smallest scale, to test that it works.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
@@ -11,16 +11,16 @@ use tempfile::TempDir;
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::test_env::{fuse_or_skip, has_program};
 
-/// A scale at which all of it takes seconds.
+/// The options for a run of a few seconds.
 const TINY: &[&str] = &["--runs", "1", "--scale", "500", "--warm", "--format", "json"];
 
-/// The command `userbtrfs`, where it was built.
+/// Returns the command `userbtrfs`, if it was built.
 fn cli() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_userbtrfs-bench")).with_file_name("userbtrfs");
     beside.is_file().then_some(beside)
 }
 
-/// Runs a verb and gives the rows of its report as (case, target).
+/// Runs a verb and returns the rows of its report as (case, target).
 fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_userbtrfs-bench"));
     let targets = if cli().is_some() { format!("{targets},cli") } else { targets.to_owned() };
@@ -34,7 +34,7 @@ fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
     rows.iter().map(|row| (text(row, "case"), text(row, "target"))).collect()
 }
 
-/// The rows that these cases have; ours come first.
+/// Checks that the rows are those of these cases, and that our targets come first.
 fn check(mut found: Vec<(String, String)>, cases: &[(&str, &[&str])]) {
     let ours = |target: &str| matches!(target, "lib" | "cli" | "fuse");
     let first_of_theirs = found.iter().position(|(_, target)| !ours(target)).unwrap();
@@ -78,7 +78,7 @@ fn names_are_listed_and_the_image_is_kept_if_told_so() {
 }
 
 #[test]
-fn a_file_is_read_in_all_ways() {
+fn file_is_read_in_all_ways() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();
     let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs,mmap");
@@ -99,7 +99,7 @@ fn a_file_is_read_in_all_ways() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn files_are_created_renamed_and_removed() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();
     let meta = ["meta", "--files", "100000,50000", "--threads", "2", "--dirs", "3"];
