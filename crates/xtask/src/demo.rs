@@ -1,14 +1,14 @@
-//! The verb `demo`: the command `userbtrfs` at work on real images, and every file verified.
+//! The verb `demo`: shows the command `userbtrfs` on real images, and verifies every file.
 //!
-//! 1. Where `mkfs.btrfs` is, it makes an image of part of a real directory, which is listed,
+//! 1. If there is `mkfs.btrfs`, it makes an image of part of a real directory, which is listed,
 //!    extracted and compared with that directory. No privilege is needed.
-//! 2. The command makes an image of its own of that directory, changes it, mounts it where there is
-//!    FUSE, and copies it out again; `btrfs check` and Linux judge it where they are.
-//! 3. Every golden image is unpacked, extracted and compared with what Linux showed of it.
-//! 4. Images named on the command line are listed and extracted, with nothing to compare them with.
-//! 5. All files it makes are in one temporary folder, gone at the end.
+//! 2. The command makes its own image of that directory, changes it, mounts it if there is FUSE,
+//!    and copies it out again; `btrfs check` and Linux check it if they are available.
+//! 3. Every golden image is unpacked, extracted and compared with its manifest, made by Linux.
+//! 4. Images named on the command line are listed and extracted, without a comparison.
+//! 5. All files are made in one temporary folder, which is removed at the end.
 //!
-//! It calls the command as a user does, and reads no image itself.
+//! The demo calls the command as a user does, and reads no image itself.
 
 mod golden;
 mod mounted;
@@ -26,31 +26,31 @@ use tempfile::TempDir;
 use userbtrfs_testkit::manifest::{Difference, Kind, Manifest, diff};
 use userbtrfs_testkit::walk_linux::walk;
 
-/// How much the image made here holds.
+/// The size of the tree in the image made here, in bytes.
 const TREE_BYTES: u64 = 48 << 20;
-/// How much of a long listing is shown.
+/// The number of lines shown of a long listing.
 const LINES_SHOWN: usize = 12;
-/// How many differences are shown before giving up.
+/// The maximum number of differences that are shown.
 const DIFFERENCES_SHOWN: usize = 20;
-/// What a copy cannot have from its original, or what the filesystem it lies on decides.
+/// Attributes that cannot be copied, or that the filesystem of the copy determines.
 const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "atime", "btime", "segments", "flags"];
-/// What only the superuser can give to a copy.
+/// Attributes that only the superuser can set.
 const PRIVILEGED: &[&str] = &["uid", "gid", "xattrs"];
 
-/// Seconds since 1970 that any filesystem keeps.
+/// The times that every filesystem can store, in seconds since 1970.
 const TIMES_KEPT: RangeInclusive<i64> = -(1 << 31)..=(1 << 31) - 1;
 
-/// What `demo` is told on the command line.
+/// The options of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Images to show in place of those the demo makes.
+    /// Images to show instead of those that the demo makes.
     images: Vec<PathBuf>,
-    /// The command to show; the one built beside this program by default.
+    /// The command to show [default: the one built beside this program].
     #[arg(long)]
     userbtrfs: Option<PathBuf>,
 }
 
-/// Shows and verifies; an error if a single file differs.
+/// Runs the demo; returns an error if any file differs.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let demo = Demo::new(args)?;
     let start = Instant::now();
@@ -70,20 +70,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The command to show, and where to work.
+/// The command to show, and the folder to work in.
 struct Demo {
     program: PathBuf,
     folder: TempDir,
-    /// When it began, in seconds since 1970.
+    /// The start time, in seconds since 1970.
     begun: i64,
 }
 
-/// What was extracted from an image.
+/// The files extracted from an image.
 struct Extracted {
-    folder: PathBuf,
-    /// Whether the filesystem that it lies on takes all owners and attributes.
-    all_kept: bool,
-    /// How long that took; nothing where it was not extracted but mounted.
+folder: PathBuf,
+/// The filesystem of the folder supports all owners and attributes.
+all_kept: bool,
+/// The time that took; `None` if the image was not extracted but mounted.
     time: Option<Duration>,
 }
 
@@ -101,7 +101,7 @@ impl Demo {
         Ok(Self { program, folder, begun })
     }
 
-    /// Makes an image with `mkfs.btrfs` and reads it, if that program is here.
+    /// Makes an image with `mkfs.btrfs` and reads it, if that program exists.
     fn show_fresh(&self, source: &Path) -> Result<()> {
         let Some(mkfs) = find_program("mkfs.btrfs") else {
             println!("mkfs.btrfs is not here.");
@@ -116,14 +116,14 @@ impl Demo {
         verify("the directory", &walk(source)?, &extracted, self.begun)
     }
 
-    /// Shows what is in the image.
+    /// Lists the contents of the image.
     fn list(&self, image: &Path) -> Result<()> {
         self.call(&["ls", "-lR"], &[image, Path::new("/")])?;
         self.call(&["df"], &[image])?;
         self.call(&["subvolume", "list"], &[image])
     }
 
-    /// Copies the whole content of the image out.
+    /// Extracts the whole image.
     fn extract(&self, image: &Path) -> Result<Extracted> {
         let name = image.file_stem().context("an image has a name")?;
         let folder = self.path("out").join(name);
@@ -132,7 +132,7 @@ impl Demo {
         let top = ["get", "--subvolid", "5"];
         let output = self.show_call(&top, &[image, Path::new("/"), &folder])?;
         let (status, time) = (output.status, Some(start.elapsed()));
-        // Without privilege no device can be made; what else is missing, the comparison finds.
+        // Without privilege no device can be made; the comparison finds any other missing file.
         ensure!(status.success() || !is_superuser(), "userbtrfs get: {status}");
         let all_kept = !String::from_utf8_lossy(&output.stderr).contains("could not be kept");
         Ok(Extracted { folder, all_kept, time })
@@ -145,7 +145,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Calls the command and shows the call with the beginning of what it prints.
+    /// Calls the command and shows the call with the beginning of its output.
     fn show_call(&self, verb: &[&str], paths: &[&Path]) -> Result<Output> {
         let shown: Vec<_> = paths.iter().map(|path| self.short(path)).collect();
         println!("\n$ userbtrfs {} {}", verb.join(" "), shown.join(" "));
@@ -159,14 +159,14 @@ impl Demo {
         self.folder.path().join(name)
     }
 
-    /// The path as shown: without the temporary folder.
+    /// Returns the path without the temporary folder.
     fn short(&self, path: &Path) -> String {
         path.strip_prefix(self.folder.path()).unwrap_or(path).display().to_string()
     }
 }
 
-/// Compares what was extracted with what was expected of it, and says how fast it was. Times since
-/// the demo has `begun` are of the moment in which a change was made, here and there.
+/// Compares the extracted files with the expected ones, and prints the speed. Modification times
+/// since the demo has `begun` are not compared: changes were made at different times.
 fn verify(
     expected_name: &str,
     expected: &Manifest,
@@ -197,10 +197,10 @@ fn is_superuser() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a difference tells against the copy. Five do not: size and link count of a directory
-/// are its filesystem's, the root is made by whoever makes the image, no one but the superuser
-/// can make a device, few filesystems keep times as far off as btrfs does, and what was changed
-/// since the demo has `begun` was not changed in the same moment.
+/// Returns true if a difference is an error of the copy. Five are not: the filesystem determines
+/// size and link count of a directory, the program that makes the image makes the root, only the
+/// superuser can make a device, few filesystems support as wide a range of times as btrfs, and
+/// files changed since the demo has `begun` were not changed at the same time.
 fn is_of_copy(difference: &Difference, expected: &Manifest, begun: i64) -> bool {
     let attribute = difference.attribute.as_str();
     let path = difference.path.as_slice();
@@ -251,7 +251,7 @@ fn make_image(mkfs: &Path, source: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Looks where programs are, and where those for administrators are, too.
+/// Finds a program in PATH or in the `sbin` folders.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_some_of_a_tree_is_the_same_as_itself() {
+    fn copied_tree_equals_itself() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source");
         tree::copy_some(&source, 1 << 20).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_filesystem_decides_is_no_difference() {
+    fn attributes_set_by_the_filesystem_are_no_difference() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("d")).unwrap();
         std::fs::write(folder.path().join("f"), "").unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shell_is_a_program_that_is_found() {
+    fn program_in_path_is_found() {
         assert!(find_program("sh").is_some());
         assert!(find_program("no-such-program").is_none());
     }

@@ -1,10 +1,11 @@
-//! The verb `fuzz`: each target for so many seconds, after the canary has proved the alarm.
+//! The verb `fuzz`: runs each target for a given time, after the canary has failed as it must.
 //!
-//! 1. libFuzzer runs the targets where it can be built: on any toolchain, by LLVM's own coverage
-//!    pass. Elsewhere the driver of `userbtrfs-fuzzing` does, without coverage; it says so.
-//! 2. The canary must fail first: a fuzzer that does not see it would see nothing.
-//! 3. A failing input is kept in `fuzz/artifacts/TARGET/`, and the command that runs it is shown.
-//! 4. What libFuzzer learns is kept in `fuzz/corpus/TARGET/`, where the next run goes on.
+//! 1. libFuzzer runs the targets if it can be built: on any toolchain, by LLVM's own coverage
+//!    pass. Otherwise the driver of `userbtrfs-fuzzing` does, without coverage, and prints that.
+//! 2. The canary must fail first: a fuzzer that misses it would miss every failure.
+//! 3. A failing input is kept in `fuzz/artifacts/TARGET/`, and the command to reproduce it is
+//!    printed.
+//! 4. The corpus of libFuzzer is kept in `fuzz/corpus/TARGET/`, for the next run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,16 +16,16 @@ use anyhow::{Context, Result, bail, ensure};
 use userbtrfs_fuzzing::driver::{self, Outcome};
 use userbtrfs_fuzzing::{CANARY, TARGETS, Target};
 
-/// What `fuzz` is told on the command line.
+/// The options of `fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds for all targets together, in equal shares.
+    /// The total time for all targets in seconds, in equal shares.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// One target instead of all.
+    /// The target to run [default: all].
     #[arg(long)]
     target: Option<String>,
-    /// Where chance begins; the same seed repeats a run of the driver without coverage.
+    /// The random seed; the same seed repeats a run of the driver without coverage.
     #[arg(long, default_value_t = 1)]
     seed: u32,
     /// Do not try libFuzzer.
@@ -35,13 +36,13 @@ pub(crate) struct Args {
     input: Option<PathBuf>,
 }
 
-/// The coverage that libFuzzer wants, from LLVM's pass, which stable compilers have too.
+/// The flags for the coverage that libFuzzer needs, by LLVM's pass, which stable compilers have.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Ccodegen-units=1 --cfg fuzzing";
 
-/// How long the canary may stay silent.
+/// The maximum time until the canary fails, in seconds.
 const CANARY_SECONDS: u64 = 60;
 
 /// Runs the targets that `args` names.
@@ -82,7 +83,7 @@ fn reproduce(target: &Target, input: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The one that thinks of inputs.
+/// The generator of inputs.
 enum Engine {
     /// libFuzzer; the binaries are in this folder.
     LibFuzzer(PathBuf),
@@ -108,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Runs a target, and says whether it passed.
+    /// Runs a target; returns true if it passed.
     fn run(&self, target: &Target, seed: u32, seconds: u64) -> Result<bool> {
         match self {
             Self::LibFuzzer(folder) => lib_fuzzer(folder, target, seed, seconds),
@@ -122,7 +123,7 @@ fn fuzz_folder() -> Result<PathBuf> {
     folder.canonicalize().context("the folder fuzz/")
 }
 
-/// Builds all targets with coverage. A target triple keeps it out of build scripts.
+/// Builds all targets with coverage. With a target triple, build scripts are built without it.
 fn build() -> Result<PathBuf> {
     let folder = fuzz_folder()?;
     let host = host()?;
@@ -141,7 +142,7 @@ fn build() -> Result<PathBuf> {
     Ok(target.join(host).join("release"))
 }
 
-/// The triple of this machine, as the compiler names it.
+/// Returns the host triple of the compiler.
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().context("rustc")?;
@@ -158,7 +159,7 @@ fn lib_fuzzer(folder: &Path, target: &Target, seed: u32, seconds: u64) -> Result
     command.arg(&corpus).arg(format!("-artifact_prefix={}/", kept.display()));
     command.args([format!("-max_total_time={seconds}"), format!("-seed={seed}")]);
     command.args([format!("-max_len={}", target.max_len), "-rss_limit_mb=1024".to_owned()]);
-    // A short run must not spend itself on short inputs.
+    // A short run must not be limited to short inputs.
     command.args(["-timeout=10", "-print_final_stats=1", "-len_control=0"]);
     let run = command.stdin(Stdio::null()).output().with_context(|| format!("run {name}"))?;
     let text = String::from_utf8_lossy(&run.stderr);
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plain_driver_hears_the_canary() {
+    fn plain_driver_detects_the_canary() {
         assert!(!Engine::Plain.run(&CANARY, 1, CANARY_SECONDS).unwrap());
     }
 

@@ -1,17 +1,17 @@
-//! Golden images: what Linux's own tools make, kept small, with all that Linux says of them.
+//! Golden images: small images made by Linux's own tools, with their contents as Linux shows them.
 //!
 //! For each recipe NAME the directory gets
-//! 1. `NAME.img.zst`: the image, compressed; what is free is discarded, so it reads as zeros;
-//! 2. `NAME.manifest`: what Linux shows of the top-level subvolume, mounted read-only; with a log
-//!    pending this is after replay, and `NAME.noreplay.manifest` is without it;
+//! 1. `NAME.img.zst`: the image, compressed; free space is discarded, so it reads as zeros;
+//! 2. `NAME.manifest`: the contents of the top-level subvolume, mounted read-only by Linux; with a
+//!    log pending this is after replay, and `NAME.noreplay.manifest` is without replay;
 //! 3. `NAME.super` and `NAME.tree.zst`: its primary superblock and its trees as btrfs-progs prints
 //!    them;
-//! 4. and one `README.md` for all, which says what each image covers.
+//! 4. and one `README.md` for all, which lists what each image covers.
 //!
-//! With `--stories` it makes the images of docs/log-stories.md instead, as the lab acts them, of
-//! those that have none.
+//! With `--stories` it makes the missing images of docs/log-stories.md instead, by the stories of
+//! testkit.
 //!
-//! Contents, names and filesystem ids are fixed; times and the other UUIDs are those of the making.
+//! Contents, names and filesystem ids are fixed; times and the other UUIDs are not.
 
 mod content;
 mod image;
@@ -28,21 +28,21 @@ use userbtrfs_testkit::{linux, stories};
 
 use recipe::Recipe;
 
-/// What the verb takes.
+/// The options of `golden`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The recipes to follow; all if none is named.
+    /// The recipes to follow [default: all].
     names: Vec<String>,
-    /// Where the results go.
+    /// The folder for the results.
     #[arg(long, default_value_os_t = userbtrfs_testkit::golden::folder())]
     out: PathBuf,
-    /// Leave the images uncompressed as NAME.img beside the results.
+    /// Also write the uncompressed images, as NAME.img.
     #[arg(long)]
     raw: bool,
     /// Only write README.md.
     #[arg(long)]
     readme: bool,
-    /// Only make the images of the stories of the log that have none.
+    /// Only make the missing images of docs/log-stories.md.
     #[arg(long)]
     stories: bool,
 }

@@ -23,7 +23,7 @@ enum Verb {
     Unpack(unpack::Args),
     /// Show the command at work on real images and verify what it read and wrote.
     Demo(demo::Args),
-    /// Fuzz the readers, by libFuzzer where it can be built.
+    /// Fuzz the readers, with libFuzzer if it can be built.
     Fuzz(fuzz::Args),
     /// Make the golden images with Linux's own tools (root, loop devices, btrfs in the kernel).
     Golden(golden::Args),

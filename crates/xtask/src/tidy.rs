@@ -1,16 +1,16 @@
-//! The verb `tidy`: style and layering, checked as a test is.
+//! The verb `tidy`: checks of style and layering.
 //!
-//! What the compiler, clippy and rustfmt already judge is not judged again. The rules, each in a
-//! module that holds its numbers or its table and the tests that forge a violation of it:
+//! Rules that the compiler, clippy and rustfmt check are not checked again. Each rule is a module
+//! with its limits or its table, and with tests that violate it:
 //!
 //! 1. `text`: line length, head comments, leftovers, plain ASCII, words that must not be committed.
 //! 2. `shape`: the length of functions and of files.
 //! 3. `reach`: each source file is part of some target.
 //! 4. `layers`: a crate depends only on the crates named for it.
 //! 5. `rooms`: a module of `engine` calls only the modules named for it.
-//! 6. `unsafety`: `unsafe` stands only in the files exempt by a stated reason.
-//! 7. `links`: what a document links to inside the project is there.
-//! 8. `words`: English that can be searched for, with counts that may only fall.
+//! 6. `unsafety`: `unsafe` is used only in files that are exempt for a stated reason.
+//! 7. `links`: links of documents inside the project are not broken.
+//! 8. `words`: plain English, as far as a search can check it, with counts that may only fall.
 
 mod layers;
 mod links;
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use workspace::Workspace;
 
-/// What `tidy` is told on the command line.
+/// The options of `tidy`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The workspace to check; the one this program was built from by default.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// One broken rule, with the place that breaks it.
+/// One violation of a rule, with its location.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace; an error if any rule is broken.
+/// Checks the workspace; returns an error if any rule is broken.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = args.root.canonicalize().context("the root of the workspace")?;
     let workspace = Workspace::load(&root)?;

@@ -1,14 +1,14 @@
-//! The verb `unpack`: a golden image, from its compressed form to a sparse file.
+//! The verb `unpack`: decompresses a golden image to a sparse file.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use userbtrfs_testkit::golden::{self, Golden};
 
-/// What `unpack` is told on the command line.
+/// The options of `unpack`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The golden image: a file `*.img.zst`, or the name of one in golden/ without that ending.
+    /// The golden image: a file `*.img.zst`, or its name in golden/ without that extension.
     name: String,
     /// The file to write.
     dest: PathBuf,

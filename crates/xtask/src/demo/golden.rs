@@ -1,11 +1,11 @@
-//! The golden images in the demo: each is extracted and compared with what Linux showed of it.
+//! The golden images in the demo: each is extracted and compared with its manifest.
 
 use anyhow::{Context, Result};
 use userbtrfs_testkit::golden::Golden;
 
 use super::{Demo, verify};
 
-/// The image that no one else can extract and look at.
+/// The image that only the superuser can extract and read.
 const PRIVILEGED: &str = "special";
 
 /// Shows every golden image.
@@ -20,7 +20,8 @@ pub(super) fn show(demo: &Demo) -> Result<()> {
     Ok(())
 }
 
-/// Unpacks one image and shows it, if Linux showed it: with its log replayed, as reading does.
+/// Unpacks one image and shows it, if it has a manifest: that of a log is after replay, which
+/// reading also does.
 fn show_one(demo: &Demo, golden: &Golden) -> Result<()> {
     let Some(expected) = golden.manifest()? else { return Ok(()) };
     let image = demo.path(&format!("{}.img", golden.name()));

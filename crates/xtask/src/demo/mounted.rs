@@ -1,6 +1,6 @@
-//! The image of our own in the demo, mounted: the machine's own tools work in it.
+//! The mounted image in the demo: the machine's own tools work in it.
 //!
-//! What they do there they do in the directory, too; so both show the same.
+//! They do the same work in the directory, so both must be equal.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,12 +12,12 @@ use userbtrfs_testkit::walk_linux::walk;
 
 use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};
 
-/// What is done, in the mount and in the directory.
+/// The commands to run, in the mount and in the directory.
 const WORK: &str = "mkdir -m 755 by-mount; cp -a edited/[cm]o* by-mount; \
     seq 100000 >by-mount/written; ln by-mount/written by-mount/linked; sync by-mount/written; \
     tar -cSf - --exclude=changed edited | tar -xf - -C by-mount; mv by-mount/edited by-mount/again";
 
-/// Mounts the image where that can be done, and changes it and the directory.
+/// Mounts the image if possible, and changes it and the directory.
 pub(super) fn show(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
     if let Some(lack) = lack() {
         println!("\nIt is not mounted: {lack}.");
@@ -29,7 +29,7 @@ pub(super) fn show(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
     let shown = work(demo, &point, source);
     let unmounted = unmount(&point);
     shown.and(unmounted)?;
-    // When it ends, all is durable.
+    // All data is durable when the server has ended.
     let status = server.wait()?;
     ensure!(status.success(), "userbtrfs mount: {status}");
     println!("\n$ umount mnt");
@@ -64,7 +64,7 @@ fn unmount(point: &Path) -> Result<()> {
     linux::run(command.arg(point)).map(drop)
 }
 
-/// Works in both, and compares them.
+/// Runs the commands in both, and compares them.
 fn work(demo: &Demo, point: &Path, source: &Path) -> Result<()> {
     let shell = |script: &str, directory: &Path| {
         linux::run(Command::new("sh").args(["-ec", script]).current_dir(directory))

@@ -1,10 +1,10 @@
-//! A real tree of bounded size to make an image of: part of a folder that most machines have.
+//! A real tree of limited size to make an image of: part of a folder that most machines have.
 //!
-//! 1. What cannot be read is skipped, and so are devices, pipes and sockets.
-//! 2. Copying goes in the order of names; it stops at the bound on files, and leaves out a file
-//!    that would go over the bound on bytes.
-//! 3. Modes of files and times of all come along; the copy is what the image is compared with.
-//! 4. Times are whole seconds, for `mkfs.btrfs --rootdir` of some versions copies no more.
+//! 1. Unreadable files, devices, pipes and sockets are skipped.
+//! 2. Files are copied in the order of names, up to the limit of files. A file that would exceed
+//!    the limit of bytes is skipped.
+//! 3. Modes of files and modification times are copied; the image is compared with the copy.
+//! 4. Times are whole seconds, because some versions of `mkfs.btrfs --rootdir` copy only these.
 
 use std::fmt;
 use std::fs::{self, DirEntry, File, Metadata, Permissions};
@@ -16,13 +16,13 @@ use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 const FILES_MAX: u64 = 6000;
-/// Folders with less than this are left aside, if there is another.
+/// A folder with fewer bytes is skipped, unless it is the last.
 const BYTES_WANTED: u64 = 8 << 20;
 
-/// Where to look for a tree, the likeliest first.
+/// The folders to try, in this order.
 const CANDIDATES: &[&str] = &["/usr/share/doc", "/usr/include", "/usr/share", "/usr/lib", "/etc"];
 
-/// What was copied, in words.
+/// The number and size of the copied files.
 #[derive(Default)]
 pub(super) struct Copied {
     source: PathBuf,
@@ -38,8 +38,8 @@ impl fmt::Display for Copied {
     }
 }
 
-/// Copies part of the first candidate that holds enough, at most so many bytes, to the new folder
-/// `dest`.
+/// Copies part of the first candidate that is large enough, at most `bytes_max` bytes, to the new
+/// folder `dest`.
 pub(super) fn copy_some(dest: &Path, bytes_max: u64) -> Result<Copied> {
     let source = choose().context("none of the usual folders is here")?;
     let mut copied = Copied { source: source.to_owned(), bytes_max, ..Copied::default() };
@@ -66,7 +66,7 @@ impl Copied {
         self.bytes >= self.bytes_max || self.files >= FILES_MAX
     }
 
-    /// Counts what a copy would take, only up to what is wanted.
+    /// Counts the bytes of a copy, up to `BYTES_WANTED`.
     fn measure(&mut self, folder: &Path) {
         for entry in sorted(folder) {
             let Ok(metadata) = entry.metadata() else { continue };
@@ -119,20 +119,20 @@ impl Copied {
         let mut copy = File::create_new(dest)?;
         self.bytes += io::copy(&mut source, &mut copy)?;
         self.files += 1;
-        // Set-id bits are of no use to a copy, and the owner must be able to remove it.
+        // A copy must not have set-id bits, and its owner must be able to remove it.
         copy.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
         Ok(true)
     }
 }
 
-/// Sets when the file, folder or symbolic link last changed, in seconds since 1970.
+/// Sets the modification time of a file, folder or symbolic link, in seconds since 1970.
 fn set_modified(path: &Path, seconds: i64) -> io::Result<()> {
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
     Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// What is in the folder, by name; nothing if it cannot be read.
+/// Returns the entries of the folder, sorted by name; none if it cannot be read.
 fn sorted(folder: &Path) -> Vec<DirEntry> {
     let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().collect();
     entries.sort_by_key(DirEntry::file_name);

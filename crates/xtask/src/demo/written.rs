@@ -1,9 +1,9 @@
-//! An image of our own in the demo: made of a real directory, changed, and judged.
+//! An image in the demo that the command makes of a real directory, changes, and checks.
 //!
-//! 1. Each change is made twice: by the command in the image, and by the machine's own tool of that
-//!    name in the directory. Where there is FUSE, it is mounted as well, and changed so.
-//! 2. The image is compared with the directory as Linux mounts it, where it can be asked, and as
-//!    the command copies it out.
+//! 1. Each change is made twice: by the command in the image, and by the machine's own tool of the
+//!    same name in the directory. If there is FUSE, the image is also changed through a mount.
+//! 2. The image is compared with the directory twice: mounted by Linux, if possible, and extracted
+//!    by the command.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -49,14 +49,14 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
     verify("the directory", &expected, &extracted, demo.begun)
 }
 
-/// A file that is mostly one hole.
+/// Makes a file that is mostly holes.
 fn add_sparse_file(source: &Path) -> Result<()> {
     let file = File::create_new(source.join("sparse"))?;
     file.set_len(1 << 30)?;
     Ok(file.write_all_at(&vec![b'x'; 100_000], 1 << 29)?)
 }
 
-/// What is changed: a large file, and directories at the top, as far as they are there.
+/// Returns the changes to make: to a large file and to top-level directories, if there are any.
 fn edits(tree: &Manifest) -> Vec<Edit> {
     let text = |path: &[u8]| OsStr::from_bytes(&path[1..]).to_owned();
     let largest = tree.entries().iter().filter(|entry| entry.kind == Kind::File);
@@ -100,7 +100,7 @@ impl Edit {
     }
 }
 
-/// Asks `btrfs check`, and Linux, as far as they are here.
+/// Checks the image with `btrfs check` and Linux, if they are available.
 fn judge(demo: &Demo, image: &Path, expected: &Manifest) -> Result<()> {
     if let Some(btrfs) = find_program("btrfs") {
         let output = Command::new(btrfs).args(["check", "--readonly"]).arg(image).output()?;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_changed_as_far_as_there_is_something_to_change() {
+    fn edits_are_limited_to_existing_directories() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path();
         add_sparse_file(source).unwrap();

@@ -1,10 +1,10 @@
-//! Contents and names: the same at every run, by seed.
+//! Contents and names, the same in every run, by fixed seeds.
 
 use std::collections::HashMap;
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-/// A stream of numbers by seed (SplitMix64).
+/// A pseudorandom generator (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -16,7 +16,7 @@ impl Numbers {
     }
 }
 
-/// Bytes that do not compress.
+/// Returns incompressible bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -27,7 +27,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Words of a small language, with something new in each line: compresses well.
+/// Returns text that compresses well: few words, and a different number in each line.
 pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
     const WORDS: [&str; 4] = ["extent ", "directory ", "checksum ", "tree "];
     let mut numbers = Numbers(seed);
@@ -43,8 +43,8 @@ pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Two different names of equal length and equal crc32c, so of equal hash under every seed: they
-/// begin with `prefix`. Which two is fixed by the prefix.
+/// Returns two different names that begin with `prefix`, with the same length and the same crc32c,
+/// so with the same hash under every seed. The prefix determines the names.
 pub(crate) fn colliding_names(prefix: &str) -> [String; 2] {
     let mut numbers = Numbers(0);
     let mut seen = HashMap::new();

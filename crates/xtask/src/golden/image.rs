@@ -1,4 +1,4 @@
-//! From a recipe to an image and what Linux says of it.
+//! Makes an image by a recipe, and the files that describe it.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
@@ -13,19 +13,19 @@ use userbtrfs_testkit::walk_linux::walk;
 use super::recipe::{Leave, Recipe, Session, Shows};
 use super::tree::Tree;
 
-/// Compression effort, and the window within which repeats are found, as a power of two.
+/// The compression level and the window log of zstd.
 const LEVEL: i32 = 19;
 const WINDOW_LOG: u32 = 27;
 
-/// Where the images of one recipe grow.
+/// A recipe, and the folder in which its images are made.
 struct Site<'a> {
     linux: &'a Linux,
     recipe: &'a Recipe,
     folder: &'a Path,
 }
 
-/// Makes the image of `recipe` and writes it and what Linux says of it to `out`; with `raw` also
-/// uncompressed. Linux is free for others again while the results are compressed.
+/// Makes the image of `recipe`, and writes it and the files that describe it to `out`; with `raw`
+/// also uncompressed. The lock on Linux is released before the results are compressed.
 pub(crate) fn make(recipe: &Recipe, out: &Path, raw: bool) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("userbtrfs-golden-").tempdir()?;
     let linux = Linux::lock()?;
@@ -53,7 +53,7 @@ impl Site<'_> {
         unreachable!("the last try returns")
     }
 
-    /// Follows the recipe; the finished image is unmounted.
+    /// Follows the recipe; returns the path of the unmounted image.
     fn image(&self) -> anyhow::Result<PathBuf> {
         let mut devices: Vec<_> =
             (0..self.recipe.devices).map(|number| self.path(&format!("device{number}"))).collect();
@@ -95,7 +95,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Has btrfs-progs check and print the image.
+    /// Checks and prints the image with btrfs-progs.
     fn print(&self, image: &Path, out: &Path) -> anyhow::Result<()> {
         let btrfs = |arguments: &[&str]| {
             run(self.recipe.progs.command("btrfs")?.args(arguments).arg(image))
@@ -142,7 +142,7 @@ impl Site<'_> {
     }
 }
 
-/// A filesystem id that depends on the name alone.
+/// Returns a filesystem id that only depends on the name.
 fn id(name: &str) -> String {
     let hash = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, name.as_bytes());
     format!("{hash:08x}-0000-4000-8000-676f6c64656e")

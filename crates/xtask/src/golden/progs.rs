@@ -1,8 +1,8 @@
-//! Whose btrfs-progs make an image: those installed, or newer ones unpacked beside.
+//! The btrfs-progs that make an image: the installed ones, or newer ones in a temporary folder.
 //!
-//! The newer ones are Debian's packages of its suite `sid`, fetched by apt with lists and folders
-//! of its own from where this machine's apt gets its packages, unpacked (never installed) with the
-//! libraries they need, and run through the loader among them. Only making images needs them.
+//! The newer ones are packages of Debian's suite `sid`. apt fetches them with its own lists and
+//! folders from the archive of this machine's apt. They are unpacked (never installed) with the
+//! libraries they need, and run through their own loader. Only making images needs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,23 +11,23 @@ use std::{env, fs};
 use anyhow::Context;
 use userbtrfs_testkit::linux::run;
 
-/// Where in the unpacked folder the libraries are.
+/// The folder of the libraries, within the unpacked folder.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// The keys by which Debian signs.
+/// The keyring of Debian's archive.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A set of btrfs-progs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progs {
-    /// Those of this machine.
+    /// The installed ones.
     Installed,
-    /// Newer ones, unpacked beside.
+    /// Newer ones, unpacked in a temporary folder.
     Newer,
 }
 
 impl Progs {
-    /// A command of this set, say `mkfs.btrfs`.
+    /// Returns a command of this set, for example `mkfs.btrfs`.
     pub(crate) fn command(self, name: &str) -> anyhow::Result<Command> {
         match self {
             Self::Installed => Ok(Command::new(name)),
@@ -52,7 +52,7 @@ fn newer(name: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Downloads the packages: an empty list of installed packages makes apt bring every library.
+/// Downloads the packages: with an empty list of installed packages apt fetches every library.
 fn fetch(home: &Path) -> anyhow::Result<()> {
     for folder in ["lists/partial", "cache/archives/partial", "state"] {
         fs::create_dir_all(home.join(folder))?;
@@ -79,7 +79,7 @@ fn apt(home: &Path) -> Command {
     apt
 }
 
-/// The source line for `sid` of the archive that this machine's apt asks first.
+/// Returns the source line for `sid` of the first archive of this machine's apt.
 fn source() -> anyhow::Result<String> {
     let format = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
     let listed = String::from_utf8(run(Command::new("apt-get").args(format))?.stdout)?;

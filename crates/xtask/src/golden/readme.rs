@@ -1,4 +1,4 @@
-//! README.md of the golden images: from the recipes.
+//! README.md of the golden images, generated from the recipes.
 
 use std::fs;
 use std::path::Path;

@@ -1,33 +1,33 @@
-//! What a recipe is.
+//! The parts of a recipe.
 
 use std::path::Path;
 
 use super::progs::Progs;
 use super::tree::Tree;
 
-/// How one golden image is made.
+/// The steps that make one golden image.
 pub(crate) struct Recipe {
-    /// The image's name.
-    pub(crate) name: &'static str,
-    /// What it has that others lack, for README.md.
-    pub(crate) covers: &'static str,
-    /// Whose mkfs.btrfs, checker and printers.
-    pub(crate) progs: Progs,
-    /// Size of each device in MiB.
-    pub(crate) size: u64,
-    /// How many devices mkfs.btrfs is given; the first is kept.
-    pub(crate) devices: usize,
-    /// Arguments of mkfs.btrfs besides the id and the devices.
-    pub(crate) mkfs: &'static [&'static str],
-    /// One mount after the other.
-    pub(crate) sessions: &'static [Session],
-    /// What is done to the unmounted image at the end.
-    pub(crate) after: fn(&Path) -> anyhow::Result<()>,
-    /// How often all this may be tried, where it may fail by chance.
-    pub(crate) tries: u32,
-    /// What Linux is asked to show.
-    pub(crate) shows: Shows,
-    /// Parts of the complaints that Linux is known to make meanwhile.
+/// The name of the image.
+pub(crate) name: &'static str,
+/// The features that only this image covers, for README.md.
+pub(crate) covers: &'static str,
+/// The btrfs-progs to use.
+pub(crate) progs: Progs,
+/// The size of each device in MiB.
+pub(crate) size: u64,
+/// The number of devices given to mkfs.btrfs; the first is kept.
+pub(crate) devices: usize,
+/// The arguments of mkfs.btrfs besides the id and the devices.
+pub(crate) mkfs: &'static [&'static str],
+/// The mounts, one after the other.
+pub(crate) sessions: &'static [Session],
+/// The last change, made to the unmounted image.
+pub(crate) after: fn(&Path) -> anyhow::Result<()>,
+/// The maximum number of tries, if the recipe may fail by chance.
+pub(crate) tries: u32,
+/// The manifests to write.
+pub(crate) shows: Shows,
+/// Parts of the kernel messages that are expected.
     pub(crate) complaints: &'static [&'static str],
 }
 
@@ -35,14 +35,14 @@ pub(crate) struct Recipe {
 pub(crate) struct Session {
     /// Mount options.
     pub(crate) options: &'static str,
-    /// What is done while mounted.
+    /// The changes made while mounted.
     pub(crate) fill: fn(&Tree) -> anyhow::Result<()>,
-    /// How it ends.
+    /// How the session ends.
     pub(crate) leave: Leave,
 }
 
 impl Session {
-    /// A mount that ends well.
+    /// Returns a mount that is unmounted cleanly.
     pub(crate) const fn clean(
         options: &'static str,
         fill: fn(&Tree) -> anyhow::Result<()>,
@@ -50,7 +50,7 @@ impl Session {
         Self { options, fill, leave: Leave::Clean }
     }
 
-    /// A mount of which the image as it is at the end is kept: no commit but those asked for.
+    /// Returns a mount that ends as by a crash: with no commits except those that `fill` makes.
     pub(crate) const fn crash(fill: fn(&Tree) -> anyhow::Result<()>) -> Self {
         Self { options: "commit=300", fill, leave: Leave::Crash }
     }
@@ -59,27 +59,27 @@ impl Session {
 /// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Free space discarded, unmounted.
+    /// Free space is discarded, and the image is unmounted.
     Clean,
-    /// Unmounted without delay, whatever is under way.
+    /// The image is unmounted at once, whatever is in progress.
     AtOnce,
-    /// The image is copied while mounted; the copy goes on.
+    /// The image is copied while mounted; the copy is used from then on.
     Crash,
 }
 
-/// What Linux is asked to show of an image.
+/// The manifests of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
-    /// Its one manifest.
+    /// One manifest.
     Content,
     /// Two manifests: with the log replayed, and without.
     Log,
-    /// Nothing: not to be opened alone, or not by Linux here.
+    /// None: the image cannot be mounted alone, or not by this kernel.
     Nothing,
 }
 
 impl Recipe {
-    /// What most recipes have.
+    /// The defaults of most recipes.
     pub(crate) const USUAL: Self = Self {
         name: "",
         covers: "",

@@ -1,4 +1,4 @@
-//! The recipes: one entry each, in files by what they are about.
+//! The recipes, in one file for each topic.
 
 mod everyday;
 mod files;

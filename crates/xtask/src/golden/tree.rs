@@ -1,4 +1,4 @@
-//! What recipes do to a mounted filesystem: each a small action, on paths below its root.
+//! The actions of recipes on a mounted filesystem, on paths below its root.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use userbtrfs_testkit::linux::run;
 
-/// How a directory is opened.
+/// The flags to open a directory.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// A mounted filesystem to be filled.
@@ -29,7 +29,7 @@ impl Tree {
         Self { root: root.to_owned(), held: RefCell::default() }
     }
 
-    /// Where `path` is for the machine.
+    /// Returns the path in the mounted filesystem.
     pub(crate) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path)
     }
@@ -41,12 +41,12 @@ impl Tree {
         options.open(&path).with_context(|| format!("opening {}", path.display()))
     }
 
-    /// Makes a directory, and those above it.
+    /// Makes a directory and its parents.
     pub(crate) fn dir(&self, path: impl AsRef<Path>) -> anyhow::Result<()> {
         Ok(fs::create_dir_all(self.at(path))?)
     }
 
-    /// Makes directories of one name below each other, this many, with a file in the last.
+    /// Makes `levels` nested directories of one name, with a file in the last.
     pub(crate) fn deep(&self, path: &str, name: &str, levels: u32) -> anyhow::Result<()> {
         self.dir(path)?;
         let mut at = rustix::fs::open(self.at(path), DIRECTORY, Mode::empty())?;
@@ -59,7 +59,7 @@ impl Tree {
         Ok(File::from(file).write_all(b"deep down\n")?)
     }
 
-    /// Makes a file of this content, replacing another.
+    /// Makes a file with this content, or replaces an existing one.
     pub(crate) fn file(
         &self,
         path: impl AsRef<Path>,
@@ -82,7 +82,7 @@ impl Tree {
         self.remove(path)
     }
 
-    /// Writes at an offset, making the file if need be.
+    /// Writes at an offset; makes the file if it does not exist.
     pub(crate) fn write(
         &self,
         path: impl AsRef<Path>,
@@ -92,19 +92,19 @@ impl Tree {
         Ok(self.open(path)?.write_all_at(content, offset)?)
     }
 
-    /// Appends, making the file if need be.
+    /// Appends; makes the file if it does not exist.
     pub(crate) fn append(&self, path: impl AsRef<Path>, content: &[u8]) -> anyhow::Result<()> {
         let mut file = self.open(path)?;
         file.seek(SeekFrom::End(0))?;
         Ok(file.write_all(content)?)
     }
 
-    /// Sets a file's size, making the file if need be.
+    /// Sets the size of a file; makes the file if it does not exist.
     pub(crate) fn size(&self, path: impl AsRef<Path>, size: u64) -> anyhow::Result<()> {
         Ok(self.open(path)?.set_len(size)?)
     }
 
-    /// Allocates without writing; the size stays.
+    /// Preallocates a range without changing the size.
     pub(crate) fn preallocate(
         &self,
         path: impl AsRef<Path>,
@@ -115,7 +115,7 @@ impl Tree {
         Ok(rustix::fs::fallocate(self.open(path)?, flags, offset, length)?)
     }
 
-    /// Makes a hole where there was data.
+    /// Punches a hole.
     pub(crate) fn punch(
         &self,
         path: impl AsRef<Path>,
@@ -126,13 +126,13 @@ impl Tree {
         Ok(rustix::fs::fallocate(self.open(path)?, flags, offset, length)?)
     }
 
-    /// Shares all data of `from` with `to`.
+    /// Clones (reflinks) all data of `from` to `to`.
     pub(crate) fn clone_all(&self, from: &str, to: &str) -> anyhow::Result<()> {
         Ok(rustix::fs::ioctl_ficlone(self.open(to)?, self.open(from)?)?)
     }
 
-    /// Shares a range, in whole sectors, of `from` at `offset` with `to` at `target`: on btrfs
-    /// copy_file_range shares whenever it can.
+    /// Clones a range, in whole sectors, of `from` at `offset` to `to` at `target`: on btrfs
+    /// copy_file_range clones whenever it can.
     pub(crate) fn clone_range(
         &self,
         (from, offset): (&str, u64),
@@ -147,7 +147,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes another name for a file.
+    /// Makes a hard link to a file.
     pub(crate) fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> anyhow::Result<()> {
         Ok(fs::hard_link(self.at(from), self.at(to))?)
     }
@@ -173,7 +173,7 @@ impl Tree {
         Ok(rustix::fs::mknodat(CWD, self.at(path), kind, mode, device)?)
     }
 
-    /// Renames, replacing what is there.
+    /// Renames, replacing the target.
     pub(crate) fn rename(
         &self,
         from: impl AsRef<Path>,
@@ -187,17 +187,18 @@ impl Tree {
         Ok(fs::remove_file(self.at(path))?)
     }
 
-    /// Sets the twelve bits of the mode.
+    /// Sets the permission bits (the low twelve bits of the mode).
     pub(crate) fn mode(&self, path: &str, mode: u32) -> anyhow::Result<()> {
         Ok(rustix::fs::chmod(self.at(path), Mode::from_raw_mode(mode))?)
     }
 
-    /// Sets owner and group, of a link itself.
+    /// Sets owner and group; of a symbolic link, those of the link itself.
     pub(crate) fn owner(&self, path: &str, uid: u32, gid: u32) -> anyhow::Result<()> {
         Ok(unix::fs::lchown(self.at(path), Some(uid), Some(gid))?)
     }
 
-    /// Sets access and modification time, of a link itself: seconds and nanoseconds.
+    /// Sets access and modification time, in seconds and nanoseconds; of a symbolic link, those of
+    /// the link itself.
     pub(crate) fn times(
         &self,
         path: &str,
@@ -209,7 +210,7 @@ impl Tree {
         Ok(rustix::fs::utimensat(CWD, self.at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Sets an xattr, of a link itself.
+    /// Sets an xattr; of a symbolic link, that of the link itself.
     pub(crate) fn xattr(
         &self,
         path: impl AsRef<Path>,
@@ -219,7 +220,7 @@ impl Tree {
         Ok(rustix::fs::lsetxattr(self.at(path), name, value, XattrFlags::empty())?)
     }
 
-    /// Sets inode flags beside those that are set.
+    /// Adds inode flags to those that are set.
     pub(crate) fn flags(&self, path: &str, flags: IFlags) -> anyhow::Result<()> {
         let file = File::open(self.at(path))?;
         let flags = rustix::fs::ioctl_getflags(&file)? | flags;
@@ -237,14 +238,14 @@ impl Tree {
         self.tool(&["btrfs", "subvolume", "create"], path)
     }
 
-    /// Makes a snapshot; `access` is empty or `-r` for one that cannot be written.
+    /// Makes a snapshot; `access` is empty, or `-r` for a read-only one.
     pub(crate) fn snapshot(&self, access: &[&str], from: &str, to: &str) -> anyhow::Result<()> {
         let from = self.at(from);
         let from = from.to_str().context("the root's path is text")?;
         self.tool(&[&["btrfs", "subvolume", "snapshot"], access, &[from]].concat(), to)
     }
 
-    /// Makes one file durable: by a log where that is enough.
+    /// Makes one file durable, by the log tree if that is possible.
     pub(crate) fn fsync(&self, path: impl AsRef<Path>) -> anyhow::Result<()> {
         Ok(File::open(self.at(path))?.sync_all()?)
     }

@@ -1,7 +1,7 @@
 //! Rule: a crate depends only on the crates named for it.
 //!
-//! 1. The table below is the house that ARCHITECTURE.md draws; a crate not in it is a finding.
-//! 2. For tests alone, a crate may depend on the lab, the forge and mkfs as well.
+//! 1. The table below contains the layers of ARCHITECTURE.md; a crate not in it is a finding.
+//! 2. As dev-dependencies, testkit, the image builder and mkfs are allowed as well.
 //! 3. The development crates may depend on anything; nothing else depends on them.
 
 use super::Finding;
@@ -10,7 +10,7 @@ use super::workspace::{Dependency, Package};
 const LAB: &str = "userbtrfs-testkit";
 const FORGE: &str = "userbtrfs-image-builder";
 const MKFS: &str = "userbtrfs-mkfs";
-/// What tests may depend on.
+/// The crates that tests may depend on.
 const FOR_TESTS: &[&str] = &[LAB, FORGE, MKFS];
 const MODELS: &str = "userbtrfs-loom-models";
 const DEVELOPMENT: &[&str] =
@@ -97,26 +97,26 @@ mod tests {
     }
 
     #[test]
-    fn what_the_house_allows_is_no_finding() {
+    fn allowed_dependency_is_no_finding() {
         assert_eq!(findings("userbtrfs-format", &[("userbtrfs-codec", false)]), [""; 0]);
         assert_eq!(findings("userbtrfs-codec", &[(LAB, true), (FORGE, true)]), [""; 0]);
         assert_eq!(findings("xtask", &[(LAB, false)]), [""; 0]);
     }
 
     #[test]
-    fn a_call_upward_is_found() {
+    fn dependency_on_higher_layer_is_found() {
         let found = findings("userbtrfs-format", &[("userbtrfs-engine", false)]);
         assert_eq!(found, ["`format` may not call `userbtrfs-engine`"]);
     }
 
     #[test]
-    fn a_call_of_the_lab_outside_tests_is_found() {
+    fn dependency_on_testkit_outside_tests_is_found() {
         let found = findings("userbtrfs-engine", &[(LAB, false)]);
         assert_eq!(found, [format!("`engine` may not call `{LAB}`")]);
     }
 
     #[test]
-    fn a_call_upward_for_tests_is_found() {
+    fn dev_dependency_on_higher_layer_is_found() {
         assert_eq!(findings("userbtrfs-codec", &[("userbtrfs-format", true)]).len(), 1);
     }
 

@@ -1,7 +1,7 @@
-//! Rule: what a Markdown file links to inside the project is there.
+//! Rule: the links of Markdown files inside the project are not broken.
 //!
-//! 1. A link is `](target)`; one with a scheme, or to a place in its own file, is not looked at.
-//! 2. The target is a file, relative to the file that links; a `#place` after it is not looked at.
+//! 1. A link is `](target)`; one with a scheme, or to a fragment of its own file, is not checked.
+//! 2. The target is a file, relative to the file that links; a `#fragment` after it is not checked.
 
 use std::path::Path;
 
@@ -31,14 +31,14 @@ fn check_document(document: &Text, texts: &[Text]) -> Vec<Finding> {
         .collect()
 }
 
-/// The files that a line links to.
+/// Returns the files that a line links to.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let files = links.filter_map(|link| link.split('#').next());
     files.filter(|file| !file.is_empty() && !file.contains(':'))
 }
 
-/// The path that `target` has from the root, as the file `document` links to it.
+/// Returns the path from the root of a `target` to which the file `document` links.
 fn resolve(document: &str, target: &str) -> String {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_what_is_there_is_no_finding() {
+    fn link_to_existing_file_is_no_finding() {
         for link in ["b.md", "./b.md#place", "../c.rs", "#place", "https://example.org/x.md"] {
             assert_eq!(findings(link), [""; 0], "{link}");
         }
     }
 
     #[test]
-    fn a_link_to_nothing_is_found() {
+    fn broken_link_is_found() {
         assert_eq!(findings("c.rs"), ["docs/a.md:2: no file `c.rs`"]);
         assert_eq!(findings("../b.md"), ["docs/a.md:2: no file `../b.md`"]);
     }

@@ -1,8 +1,8 @@
 //! Rule: each Rust file is part of a target.
 //!
-//! 1. The roots are the root files of every target, as Cargo names them.
-//! 2. A file reached declares others by `mod name;`, under whatever `cfg`; `#[path]` is followed.
-//! 3. A file that no root reaches is dead.
+//! 1. The roots are the root files of all targets, as Cargo names them.
+//! 2. A reached file declares others by `mod name;`, under any `cfg`; `#[path]` is followed.
+//! 3. A file that is not reached from any root is dead.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ fn reached(packages: &[Package], sources: &[Source]) -> HashSet<String> {
     reached
 }
 
-/// Adds the files that `mod` items may stand for: `folder/name.rs` and `folder/name/mod.rs`.
+/// Adds the files that `mod` items may refer to: `folder/name.rs` and `folder/name/mod.rs`.
 fn declared(items: &[syn::Item], beside: &str, folder: &str, found: &mut Vec<String>) {
     for item in items {
         let syn::Item::Mod(module) = item else { continue };
@@ -57,7 +57,7 @@ fn path_attribute(module: &syn::ItemMod) -> Option<String> {
     })
 }
 
-/// Where the modules of a file that is no root lie: `a/b.rs` has them in `a/b/`.
+/// Returns the folder of the modules of a file other than a root: `a/b/` for `a/b.rs`.
 fn module_folder(path: &str) -> String {
     if path.ends_with("/mod.rs") {
         return parent(path);
@@ -65,7 +65,7 @@ fn module_folder(path: &str) -> String {
     format!("{}/", path.trim_end_matches(".rs"))
 }
 
-/// The folder of a file, with its last `/`.
+/// Returns the folder of a file, with a trailing `/`.
 fn parent(path: &str) -> String {
     path.rfind('/').map_or(String::new(), |at| path[..=at].to_owned())
 }

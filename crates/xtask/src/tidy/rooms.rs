@@ -3,7 +3,7 @@
 //! 1. A room is a module at the root of the crate; the table names the rooms that each may call.
 //! 2. A call is any path that starts at `crate`, or that leaves the room by `super`, also in a
 //!    `use` group and inside a macro: the file is read as tokens.
-//! 3. The root file may name every room; what all rooms share stands in `SHARED`.
+//! 3. The root file may name every room; modules that all rooms share are listed in `SHARED`.
 //! 4. A room that is not in the table is a finding.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -13,7 +13,7 @@ use super::workspace::Source;
 
 const ENGINE: &str = "crates/engine/src/";
 
-/// Modules that hold no room's work: every room may call them, they call none.
+/// Modules that are no rooms: every room may call them, and they call no room.
 const SHARED: &[&str] = &["acl", "clock", "error"];
 
 /// Each room, and the rooms it may call.
@@ -26,7 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("api", &["inode", "data", "log", "share", "scrub"]),
 ];
 
-/// Checks one file, if it is the engine's.
+/// Checks one file, if it belongs to the engine.
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let module = source.path().strip_prefix(ENGINE).map(module_path).unwrap_or_default();
     let Some(room) = module.first().cloned() else { return Vec::new() };
@@ -46,7 +46,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     .collect()
 }
 
-/// The rooms that `room` may call; none if it is not in the table.
+/// Returns the rooms that `room` may call; `None` if it is not in the table.
 fn allowed(room: &str) -> Option<&'static [&'static str]> {
     if SHARED.contains(&room) {
         return Some(&[]);
@@ -54,22 +54,22 @@ fn allowed(room: &str) -> Option<&'static [&'static str]> {
     ROOMS.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed)
 }
 
-/// Only a module is a room; types that the root exports start with a capital letter.
+/// Returns true if a name at the root can be a room: a type starts with a capital letter.
 fn is_room(name: &str) -> bool {
     name.starts_with(char::is_lowercase)
 }
 
-/// `inode/dir.rs` is the module `inode::dir`; the root file is the empty path.
+/// Returns the module path of a file: `inode::dir` for `inode/dir.rs`, empty for the root file.
 fn module_path(file: &str) -> Vec<String> {
     let parts = file.trim_end_matches(".rs").split('/');
     parts.filter(|part| !matches!(*part, "lib" | "mod")).map(str::to_owned).collect()
 }
 
-/// Collects what a file names at the root of its crate.
+/// Collects the names that a file uses at the root of its crate.
 struct Calls {
-    /// The module that the tokens now read belong to.
+    /// The module of the current tokens.
     module: Vec<String>,
-    /// Name and line.
+    /// The names, with their lines.
     found: Vec<(String, usize)>,
 }
 
@@ -90,7 +90,7 @@ impl Calls {
         }
     }
 
-    /// Reads a group; in the body of `mod name { .. }`, one module deeper.
+    /// Reads a group; the body of `mod name { .. }` is one module deeper.
     fn enter(&mut self, before: &[TokenTree], group: &proc_macro2::Group) {
         let name = match before {
             [.., TokenTree::Ident(word), TokenTree::Ident(name)] if word == "mod" => {
@@ -104,7 +104,7 @@ impl Calls {
         self.module.truncate(depth);
     }
 
-    /// After one `super`: counts those that follow it.
+    /// Handles the tokens after a `super`: counts the `super`s that follow.
     fn climb(&mut self, mut rest: &[TokenTree]) {
         let mut steps = 1;
         while let Some(TokenTree::Ident(ident)) = after_colons(rest).first()
@@ -117,8 +117,8 @@ impl Calls {
         self.follow(rest, depth_left);
     }
 
-    /// After `crate` or the last `super`, with the path now `depth` modules below the root: at the
-    /// root, the next name is a call.
+    /// Handles the tokens after `crate` or the last `super`, when the path is `depth` modules below
+    /// the root: at the root, the next name is a call.
     fn follow(&mut self, rest: &[TokenTree], depth: usize) {
         if depth > 0 {
             return;
@@ -132,7 +132,7 @@ impl Calls {
         }
     }
 
-    /// The first name of each part of a `use` group.
+    /// Adds the first name of each part of a `use` group.
     fn add_each(&mut self, group: TokenStream) {
         let mut starts = true;
         for token in group {
@@ -149,7 +149,7 @@ impl Calls {
     }
 }
 
-/// What follows `::`; nothing if the tokens do not begin with it.
+/// Returns the tokens after `::`; empty if the tokens do not begin with it.
 fn after_colons(tokens: &[TokenTree]) -> &[TokenTree] {
     match tokens {
         [TokenTree::Punct(first), TokenTree::Punct(second), rest @ ..]
@@ -161,7 +161,7 @@ fn after_colons(tokens: &[TokenTree]) -> &[TokenTree] {
     }
 }
 
-/// Whether the `super` at `index` goes on a path that `climb` has read from its start.
+/// Returns true if the `super` at `index` continues a path, which `climb` has already read.
 fn follows_super(tokens: &[TokenTree], index: usize) -> bool {
     matches!(&tokens[..index], [.., TokenTree::Ident(ident), TokenTree::Punct(_),
         TokenTree::Punct(colon)] if ident == "super" && colon.as_char() == ':')
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_may_call_what_is_named_for_it() {
+    fn call_of_an_allowed_room_is_no_finding() {
         let text =
             "use crate::{error::Error, inode::{self, Inode}};\nuse super::super::inode::dir;";
         assert_eq!(findings("data/read.rs", text), [""; 0]);
@@ -213,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn a_path_by_super_that_stays_in_the_room_is_none() {
+    fn path_by_super_within_the_room_is_no_call() {
         assert_eq!(findings("data/read.rs", "mod log { use super::super::log; }"), [""; 0]);
     }
 
     #[test]
-    fn what_is_shared_calls_no_room() {
+    fn shared_module_calling_a_room_is_found() {
         let found = findings("error.rs", "use crate::inode::Inode;");
         assert_eq!(found, ["room `error` may not call `inode`"]);
     }

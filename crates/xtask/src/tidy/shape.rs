@@ -42,7 +42,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// Lines of the modules that are compiled for tests only.
+/// Returns the number of lines of the modules that are only compiled for tests.
 fn test_lines(source: &Source) -> usize {
     let modules = source.syntax.items.iter().filter_map(|item| match item {
         syn::Item::Mod(module) if module.attrs.iter().any(is_cfg_test) => Some(module),
@@ -51,7 +51,7 @@ fn test_lines(source: &Source) -> usize {
     modules.map(|module| lines(module.span(), module.span())).sum()
 }
 
-/// `#[cfg(test)]`, or a `cfg` that asks for it among other things.
+/// Returns true for `#[cfg(test)]`, or a `cfg` that contains `test` among other conditions.
 fn is_cfg_test(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let is_test = |token| matches!(token, TokenTree::Ident(ident) if ident == "test");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_wherever_it_stands() {
+    fn long_function_is_found_in_any_item() {
         let what = "function `f` has 71 lines, over 70";
         let long = function(71);
         assert_eq!(findings("a.rs", &function(70)), [""; 0]);

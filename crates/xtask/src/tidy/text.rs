@@ -1,22 +1,22 @@
 //! Rules on text, line by line.
 //!
 //! In Rust files:
-//! 1. A line has at most 100 characters, unless it holds a URL.
-//! 2. The file begins with a `//!` comment that says what it is.
-//! 3. Only ASCII: what is not is written as an escape.
+//! 1. A line has at most 100 characters, unless it contains a URL.
+//! 2. The file begins with a `//!` comment that describes it.
+//! 3. Only ASCII: other characters are written as escapes.
 //! 4. No marker of unfinished work, no ignored test, no debugging print.
 //!
 //! In every file:
 //! 5. No path of one developer's machine, no host of a package registry.
 //!
-//! The words looked for are put together here from halves, so that this file passes its own rules.
+//! The forbidden words are concatenated from halves here, so that this file passes its own rules.
 
 use super::Finding;
 use super::workspace::Text;
 
 const COLUMNS_MAX: usize = 100;
 
-/// Marks of work that is not done, or of a test that does not run.
+/// Marks of unfinished work, or of a test that does not run.
 const LEFTOVERS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -28,7 +28,7 @@ const LEFTOVERS: &[&str] = &[
     concat!("#[", "ignore"),
 ];
 
-/// What tells of one machine; a path only where it is absolute.
+/// Text specific to one machine; a path only matches if it is absolute.
 const MACHINE_WORDS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/fa", "rm/"),
@@ -78,7 +78,7 @@ fn numbered(text: &Text) -> impl Iterator<Item = (usize, &str)> {
     text.text.lines().enumerate().map(|(index, content)| (index + 1, content))
 }
 
-/// Whether `word` stands in `content` and is not the part of a longer word.
+/// Returns true if `content` contains `word`, not as part of a longer word.
 fn has_word(content: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     content.match_indices(word).any(|(at, _)| {

@@ -1,16 +1,16 @@
-//! Rule: `unsafe` stands only where it is exempt.
+//! Rule: only exempt files use `unsafe`.
 //!
-//! 1. `EXEMPT` names each file that may say `unsafe`, with the reason; such a file says the same to
-//!    the compiler, by `#![expect(unsafe_code, reason = "..")]`.
+//! 1. `EXEMPT` lists each file that may use `unsafe`, with the reason; such a file also has
+//!    `#![expect(unsafe_code, reason = "..")]`.
 //! 2. A package without an exempt file forbids `unsafe` in the root file of each of its targets.
-//! 3. An exempt file that is there says `unsafe`: the list does not outlive its need.
+//! 3. An exempt file that exists uses `unsafe`, so that the list has no stale entries.
 
 use proc_macro2::{TokenStream, TokenTree};
 
 use super::Finding;
 use super::workspace::{Package, Source};
 
-/// The files that may say `unsafe`, and why.
+/// The files that may use `unsafe`, and the reasons.
 const EXEMPT: &[(&str, &str)] = &[
     ("crates/bench/src/mapping.rs", "a mapped file is what reading without a copy is compared to"),
     ("crates/device/src/ring.rs", "the kernel reads and writes the buffers of an io_uring"),
@@ -54,7 +54,7 @@ fn is_exempt(path: &str) -> bool {
     EXEMPT.iter().any(|(exempt, _)| *exempt == path)
 }
 
-/// The first line that says `unsafe`.
+/// Returns the first line that uses `unsafe`.
 fn unsafe_line(tokens: TokenStream) -> Option<usize> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(ident) if ident == "unsafe" => Some(ident.span().start().line),
@@ -63,7 +63,7 @@ fn unsafe_line(tokens: TokenStream) -> Option<usize> {
     })
 }
 
-/// Whether the file as a whole has `#![level(lint, ..)]`.
+/// Returns true if the file has the attribute `#![level(lint, ..)]`.
 fn has_attribute(source: &Source, level: &str, lint: &str) -> bool {
     source.syntax.attrs.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_file_states_its_reason_to_the_compiler() {
+    fn exempt_file_without_expect_attribute_is_found() {
         let path = EXEMPT[0].0;
         assert_eq!(findings(path, &format!("{EXPECT}unsafe impl A for B {{}}")), [""; 0]);
         let found = findings(path, "unsafe impl A for B {}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exemption_without_need_is_found() {
+    fn exempt_file_without_unsafe_is_found() {
         assert_eq!(findings(EXEMPT[0].0, "fn f() {}"), ["is exempt, but says no `unsafe`"]);
     }
 

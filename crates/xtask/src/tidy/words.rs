@@ -1,10 +1,11 @@
-//! Rules of plain English that can be searched for, with a count for each crate that may only fall.
+//! Rules of plain English, as far as a search can check them, with a count for each crate that may
+//! only fall.
 //!
-//! 1. In comments: no "who" or "whoever"; the sentence names its subject.
+//! 1. Comments contain none of the pronouns of `Rule::Who`; a sentence names its subject.
 //! 2. The first line of a doc comment does not begin with one of `OPENINGS`.
-//! 3. No test is named `what_..`, `who_..` or `where_..`; a name is subject, condition, result.
-//! 4. `words.txt` has the counts that are allowed: a crate that it does not name has none. A count
-//!    above it is a finding at the file that has most; `--update` writes lower counts into it.
+//! 3. The name of a test does not begin with one of `TEST_NAMES`; it is subject, condition, result.
+//! 4. `words.txt` has the allowed counts; they are zero for a crate that is not listed. A higher
+//!    count is a finding at the last place that breaks the rule; `--update` writes lower counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,14 +17,14 @@ use syn::visit::Visit;
 use super::Finding;
 use super::workspace::{Source, Workspace};
 
-/// The table, from the root of the workspace.
+/// The path of the table, from the root of the workspace.
 const TABLE: &str = "crates/xtask/words.txt";
 
-/// First words of a doc comment that say nothing of the item.
+/// First words of a doc comment that do not describe the item.
 const OPENINGS: &[&str] =
     &["What ", "Of a ", "Of the ", "Nothing where", "The same.", "See the module's text", "Who "];
 
-/// First words of a test's name that say nothing of its subject.
+/// First words of a test's name that do not name its subject.
 const TEST_NAMES: &[&str] = &["what_", "who_", "where_", "whoever_"];
 
 /// A rule that is counted.
@@ -54,10 +55,10 @@ impl Rule {
     }
 }
 
-/// A count for each crate and rule.
+/// The count for each crate and rule.
 type Counts = BTreeMap<(String, Rule), usize>;
 
-/// Returns a finding for each count above the table's.
+/// Returns a finding for each count that is higher than in the table.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let table = workspace.texts.iter().find(|text| text.path == TABLE);
     let allowed = match table.map(|table| parse(&table.text)).transpose() {
@@ -77,7 +78,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     .collect()
 }
 
-/// Writes the counts of now into the table, where none is higher than the table's.
+/// Writes the current counts into the table; fails if one is higher than in the table.
 pub(super) fn update(workspace: &Workspace, root: &Path) -> Result<()> {
     let over = check(workspace);
     ensure!(over.is_empty(), "counts rose: {}", over[0]);
@@ -110,13 +111,13 @@ fn count(found: &[Found<'_>]) -> Counts {
     counts
 }
 
-/// `crates/NAME/..` is NAME; another file is its first folder.
+/// Returns NAME for `crates/NAME/..`, and the first folder for another file.
 fn crate_of(path: &str) -> &str {
     let path = path.strip_prefix("crates/").unwrap_or(path);
     path.split('/').next().unwrap_or(path)
 }
 
-/// A place that breaks a rule.
+/// A location that breaks a rule.
 struct Found<'a> {
     path: &'a str,
     line: usize,
@@ -147,14 +148,14 @@ fn find(source: &Source) -> Vec<Found<'_>> {
     tests.found
 }
 
-/// The mark and the text of a line that is a comment.
+/// Returns the comment marker and the text of a line that is a comment.
 fn comment(line: &str) -> Option<(&'static str, &str)> {
     let line = line.trim_start();
     let marks = ["///", "//!", "//"];
     marks.into_iter().find_map(|mark| Some((mark, line.strip_prefix(mark)?.trim_start())))
 }
 
-/// Collects the names of tests.
+/// Collects the names of tests that break the rule.
 struct Tests<'a> {
     path: &'a str,
     found: Vec<Found<'a>>,

@@ -1,7 +1,7 @@
-//! What `tidy` looks at: the packages, the source files parsed, and every other text.
+//! The input of `tidy`: the packages, the parsed source files, and all other text files.
 //!
 //! 1. Paths are relative to the root of the workspace, with `/` between their parts.
-//! 2. The files are those that git tracks or would add; what is ignored is not looked at.
+//! 2. The files are those that git tracks or would add; ignored files are not checked.
 //! 3. Cargo.lock is left out: a tool writes it.
 
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// A file of text.
+/// A text file.
 pub(super) struct Text {
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// A Rust file, as text and as syntax.
+/// A Rust file, as text and as a syntax tree.
 pub(super) struct Source {
     pub(super) text: Text,
     pub(super) syntax: syn::File,
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// A dependency of one of our packages on another of them.
+/// A dependency of one package of the workspace on another.
 pub(super) struct Dependency {
     pub(super) name: String,
     /// Only for tests.
@@ -49,7 +49,7 @@ pub(super) struct Package {
     pub(super) dependencies: Vec<Dependency>,
 }
 
-/// All that is checked.
+/// The packages and files to check.
 pub(super) struct Workspace {
     pub(super) packages: Vec<Package>,
     pub(super) sources: Vec<Source>,
@@ -74,7 +74,7 @@ impl Workspace {
     }
 }
 
-/// The file's text; none for a file that is gone from the work tree, or is no text.
+/// Returns the text of a file; `None` if it is missing in the work tree, or is not UTF-8.
 fn read_text(path: &Path) -> Result<Option<String>> {
     if !path.is_file() {
         return Ok(None);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_rust_is_an_error() {
+    fn file_that_does_not_parse_is_an_error() {
         assert!(Source::parse("a.rs", "fn {").is_err());
     }
 }

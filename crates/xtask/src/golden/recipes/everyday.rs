@@ -1,4 +1,5 @@
-//! A little of everything, under each checksum, node size, profile and feature.
+//! Images with a small tree of most kinds of files, for each checksum, node size, profile and
+//! feature.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,10 +12,10 @@ use crate::golden::progs::Progs;
 use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
-/// What most have: the same small tree.
+/// The base of most recipes: the same small tree.
 const EVERYDAY: Recipe = Recipe { sessions: &[Session::clean("", everyday)], ..Recipe::USUAL };
 
-/// One image a way to lay out the same things.
+/// One image for each layout of the same files.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "basic",
@@ -123,7 +124,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     },
 ];
 
-/// A small tree with one of most things.
+/// Makes a small tree with one of most kinds of files.
 pub(super) fn everyday(tree: &Tree) -> anyhow::Result<()> {
     tree.dir("dir/below/deeper")?;
     tree.dir("empty")?;
@@ -146,7 +147,7 @@ pub(super) fn everyday(tree: &Tree) -> anyhow::Result<()> {
     tree.append("sub/inside", b"after the snapshot\n")
 }
 
-/// Files of all shapes that compression treats in its own way.
+/// Makes files of all shapes that compression treats differently.
 fn compressed(tree: &Tree, dir: &str) -> anyhow::Result<()> {
     tree.dir(dir)?;
     let file = |name: &str, content: Vec<u8>| tree.file(format!("{dir}/{name}"), content);
@@ -162,7 +163,7 @@ fn compressed(tree: &Tree, dir: &str) -> anyhow::Result<()> {
     tree.write(format!("{dir}/rewritten"), 20_480, &text(18, 8192))
 }
 
-/// Enough files that the trees grow; most names are long, so most items are.
+/// Makes enough files for trees of several levels; most names, and so most items, are long.
 fn many_files(tree: &Tree) -> anyhow::Result<()> {
     for group in 0..10 {
         tree.dir(format!("many/{group}"))?;

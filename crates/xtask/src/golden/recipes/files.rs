@@ -1,4 +1,4 @@
-//! What files can be: holes, shared extents, many extents, flags.
+//! Images of special files: holes, shared extents, many extents, flags.
 
 use rustix::fs::IFlags;
 
@@ -6,14 +6,14 @@ use crate::golden::content::{noise, text};
 use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
-/// A sector, in bytes.
+/// The size of a sector, in bytes.
 const SECTOR: u64 = 4096;
-/// A tebibyte, in bytes.
+/// One tebibyte, in bytes.
 const TEBIBYTE: u64 = 1 << 40;
-/// `FS_NOCOMP_FL`, which has no name in rustix.
+/// `FS_NOCOMP_FL`, which rustix does not define.
 const NO_COMPRESSION: IFlags = IFlags::from_bits_retain(0x400);
 
-/// One image a theme.
+/// One image for each topic.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "holes",
@@ -110,7 +110,7 @@ fn shared(tree: &Tree, dir: &str) -> anyhow::Result<()> {
     tree.write(at("whole"), 40 * SECTOR, &text(33, 4096))
 }
 
-/// Fills every second sector of a file in one turn, so that no extent joins another; leaves files
+/// Fills every second sector of a file in each turn, so that extents are not merged; makes files,
 /// of which the second turn removes every second; overwrites the middle of a long extent.
 fn scattered(tree: &Tree, turn: u64) -> anyhow::Result<()> {
     for number in 0..120 {

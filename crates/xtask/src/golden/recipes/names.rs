@@ -1,4 +1,4 @@
-//! What names and inodes can be: links, special files, times, xattrs.
+//! Images of special names and inodes: links, special files, times, xattrs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use crate::golden::content::{colliding_names, noise, text};
 use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
-/// One image a theme.
+/// One image for each topic.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "links",
@@ -47,7 +47,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     },
 ];
 
-/// Links with names so long that one INODE_REF item holds less than eighty.
+/// Makes links with names so long that one INODE_REF item has room for fewer than eighty.
 fn links(tree: &Tree, count: u32) -> anyhow::Result<()> {
     tree.dir("here")?;
     tree.dir("there")?;

@@ -1,11 +1,11 @@
-//! Images as a crash leaves them: copied while mounted.
+//! Images as after a crash, copied while mounted.
 
 use super::everyday::everyday;
 use crate::golden::content::text;
 use crate::golden::recipe::{Recipe, Session, Shows};
 use crate::golden::tree::Tree;
 
-/// One image a kind of thing that is pending.
+/// One image for each kind of pending work.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "log",
@@ -39,7 +39,7 @@ fn before(tree: &Tree) -> anyhow::Result<()> {
     tree.xattr("d/marked", "user.old", b"to go")
 }
 
-/// Each fsync adds to the log what the crash must not lose; nothing here needs a commit.
+/// Makes changes with fsyncs, which are all in the log tree; none requires a full commit.
 fn logged(tree: &Tree) -> anyhow::Result<()> {
     tree.file("d/new", text(91, 20_001))?;
     tree.fsync("d/new")?;

@@ -1,4 +1,4 @@
-//! Images that userbtrfs refuses by name; Linux is not asked to show them.
+//! Images that userbtrfs refuses with an error that names the reason; they have no manifest.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -7,21 +7,21 @@ use std::path::Path;
 use super::everyday::everyday;
 use crate::golden::recipe::{Recipe, Session, Shows};
 
-/// Where the primary superblock is, and how long it is, in bytes.
+/// The offset and the size of the primary superblock, in bytes.
 const SUPER: u64 = 64 << 10;
 const SUPER_SIZE: usize = 4096;
-/// Offset of `incompat_flags` in the superblock.
+/// The offset of `incompat_flags` in the superblock.
 const INCOMPAT: usize = 188;
-/// The checksum's room at the front of the superblock, which it does not cover.
+/// The size of the checksum field at the start of the superblock, which it does not cover.
 const CHECKSUM: usize = 32;
 /// `BTRFS_FEATURE_INCOMPAT_RAID_STRIPE_TREE`.
 const RAID_STRIPE_TREE: u64 = 1 << 14;
 
-/// What these have: no manifest.
+/// The base of these recipes, without a manifest.
 const REFUSED: Recipe =
     Recipe { sessions: &[Session::clean("", everyday)], shows: Shows::Nothing, ..Recipe::USUAL };
 
-/// One image a reason.
+/// One image for each reason.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "raid1",
@@ -45,7 +45,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     },
 ];
 
-/// Sets feature bits in the primary superblock and checksums it anew.
+/// Sets feature bits in the primary superblock and updates its checksum.
 fn set_incompat(image: &Path, bits: u64) -> anyhow::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(image)?;
     let mut block = [0; SUPER_SIZE];

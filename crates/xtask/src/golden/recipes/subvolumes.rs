@@ -12,7 +12,7 @@ use crate::golden::progs::Progs;
 use crate::golden::recipe::{Leave, Recipe, Session};
 use crate::golden::tree::Tree;
 
-/// One image a theme.
+/// One image for each topic.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "subvolumes",
@@ -81,7 +81,7 @@ fn change_subvolumes(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "subvolume", "set-default"], "a/dir/b")
 }
 
-/// A subvolume of this many files.
+/// Makes a subvolume with `count` files.
 fn grown(tree: &Tree, count: u32) -> anyhow::Result<()> {
     tree.file("stays", text(82, 6000))?;
     tree.subvolume("grown")?;
@@ -92,7 +92,7 @@ fn delete_grown(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")
 }
 
-/// Wakes the cleaner, which stops where it is when the filesystem is unmounted.
+/// Wakes the cleaner thread, which stops in the middle when the filesystem is unmounted.
 fn begin_drop(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "filesystem", "sync"], ".")
 }
