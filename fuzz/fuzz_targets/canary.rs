@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `canary`.
+//! The libFuzzer entry point of the target `canary`.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `chunk_array`.
+//! The libFuzzer entry point of the target `chunk_array`.
 #![forbid(unsafe_code)]
 #![no_main]
 

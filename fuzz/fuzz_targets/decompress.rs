@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `decompress`.
+//! The libFuzzer entry point of the target `decompress`.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `image`.
+//! The libFuzzer entry point of the target `image`.
 #![forbid(unsafe_code)]
 #![no_main]
 

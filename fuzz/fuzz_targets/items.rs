@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `items`.
+//! The libFuzzer entry point of the target `items`.
 #![forbid(unsafe_code)]
 #![no_main]
 

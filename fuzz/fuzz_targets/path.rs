@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `path`.
+//! The libFuzzer entry point of the target `path`.
 #![forbid(unsafe_code)]
 #![no_main]
 

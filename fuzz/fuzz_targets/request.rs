@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `request`.
+//! The libFuzzer entry point of the target `request`.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `superblock`.
+//! The libFuzzer entry point of the target `superblock`.
 #![forbid(unsafe_code)]
 #![no_main]
 

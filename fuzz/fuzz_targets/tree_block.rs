@@ -1,4 +1,4 @@
-//! libFuzzer's way into the target `tree_block`.
+//! The libFuzzer entry point of the target `tree_block`.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! Damage as a fuzzer chooses it.
+//! Damage to blocks, chosen by the input.
 
 use arbitrary::{Result, Unstructured};
 
-/// Numbers at which checks turn.
+/// Boundary values of checks.
 const TURNS: [u64; 16] = [
     0,
     1,
@@ -22,7 +22,7 @@ const TURNS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Changes a few bytes; how many, where and to what, the input says. None where it is used up.
+/// Changes a few bytes: the input determines how many, where and to what; none if it is used up.
 pub(crate) fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Puts as much of a number as there is room for.
+/// Writes a number, as far as it fits.
 fn put(bytes: &mut [u8], at: usize, number: u64) {
     let len = size_of::<u64>().min(bytes.len() - at);
     bytes[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);

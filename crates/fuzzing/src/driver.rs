@@ -1,24 +1,24 @@
-//! A driver without instrumentation: inputs by chance from a seed, for so long.
+//! A driver without instrumentation: random inputs from a seed, for a given time.
 //!
-//! 1. The same seed gives the same inputs in the same order.
-//! 2. A failing input is handed back with its number, never lost.
+//! 1. The same seed yields the same inputs in the same order.
+//! 2. A failing input is returned to the caller.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::Target;
 
-/// Pseudo-random numbers (splitmix64).
+/// A pseudorandom generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers that follow from a seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -27,7 +27,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// An input of at most `max_len` bytes; short ones come as often as long ones.
+    /// Returns an input of at most `max_len` bytes; short ones are as frequent as long ones.
     pub fn input(&mut self, max_len: usize) -> Vec<u8> {
         let bound = max_len >> (self.next_u64() % 6);
         let len = usize::try_from(self.next_u64() % (bound as u64 + 1)).expect("within the bound");
@@ -36,16 +36,16 @@ impl Random {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Time is up; so many inputs were run.
+    /// The time is over; this number of inputs were run.
     Passed(u64),
     /// This input made the target panic.
     Failed(Vec<u8>),
 }
 
-/// Runs a target for so long.
+/// Runs a target for this time, or until it fails.
 pub fn run(target: &Target, seed: u64, time: Duration) -> Outcome {
     let (start, mut random, mut count) = (Instant::now(), Random::new(seed), 0);
     while start.elapsed() < time {
@@ -65,7 +65,7 @@ mod tests {
     use crate::{CANARY, TARGETS};
 
     #[test]
-    fn the_canary_sings() {
+    fn canary_fails() {
         let outcome = run(&CANARY, 1, Duration::from_secs(20));
         assert!(matches!(outcome, Outcome::Failed(input) if input[0] == b'!'));
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_bears_a_few_inputs() {
+    fn every_target_passes_a_few_inputs() {
         for target in TARGETS {
             (target.run)(&[]);
             let mut random = Random::new(9);

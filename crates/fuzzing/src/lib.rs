@@ -1,10 +1,10 @@
-//! What is fuzzed: bodies that take any bytes and must neither panic, hang nor take much memory.
+//! The fuzz targets: bodies that take any bytes and must not panic, hang or use much memory.
 //!
-//! 1. A body is a function of its input alone: the same bytes do the same.
-//! 2. Damage comes with right checksums, where there are any: a fuzzer cannot guess them.
-//! 3. What a parser accepts, its accessors and its users must bear: each body goes on to use it.
+//! 1. A body depends only on its input: the same bytes have the same effect.
+//! 2. Damaged blocks have correct checksums, because a fuzzer cannot guess them.
+//! 3. Accessors and users must handle all that a parser accepts: each body also uses the result.
 //!
-//! `fuzz/` wraps each body for libFuzzer; [`driver`] runs them where that cannot be built.
+//! `fuzz/` wraps each body for libFuzzer; [`driver`] runs them if that cannot be built.
 //! The verb `cargo xtask fuzz` chooses between them.
 
 #![forbid(unsafe_code)]
@@ -14,14 +14,14 @@ pub mod driver;
 mod sparse;
 mod targets;
 
-/// Something to fuzz.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, also that of its binary in `fuzz/`.
+    /// The name of the target and of its binary in `fuzz/`.
     pub name: &'static str,
     /// The body.
     pub run: fn(&[u8]),
-    /// The most bytes of input worth giving.
+    /// The maximum useful length of an input, in bytes.
     pub max_len: usize,
 }
 
@@ -37,19 +37,19 @@ pub const TARGETS: &[Target] = &[
     Target { name: "request", run: targets::request, max_len: 512 },
 ];
 
-/// A target that must fail: it proves that a failure is noticed.
+/// A target that must fail, to prove that failures are detected.
 pub const CANARY: Target = Target { name: "canary", run: canary, max_len: 8 };
 
 fn canary(input: &[u8]) {
     assert_ne!(input.first(), Some(&b'!'), "the canary sings");
 }
 
-/// The target of this name, the canary among them.
+/// Returns the target with this name, which may be the canary.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }
 
-/// Runs the target of this name on an input.
+/// Runs the target with this name on an input.
 pub fn run(name: &str, input: &[u8]) {
     (find(name).expect("a target of this name").run)(input);
 }

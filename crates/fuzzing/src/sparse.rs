@@ -1,4 +1,4 @@
-//! A device that keeps only what is not zero, for golden images.
+//! A sparse device in memory, for golden images.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,7 +8,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 const BLOCK: usize = 4096;
 
-/// A device in memory, without its blocks of zeros.
+/// A device in memory that does not store blocks of zeros.
 pub(crate) struct SparseDevice {
     blocks: Mutex<BTreeMap<u64, Vec<u8>>>,
     len: u64,
@@ -72,7 +72,7 @@ fn inside(at: u64) -> usize {
     usize::try_from(at % BLOCK as u64).expect("less than a block")
 }
 
-/// Cuts a range at the borders of blocks.
+/// Splits a range at block boundaries.
 fn pieces(offset: u64, mut rest: &mut [u8]) -> impl Iterator<Item = (u64, &mut [u8])> {
     let mut at = offset;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The bodies.
+//! The bodies of the fuzz targets.
 
 mod filesystem;
 mod image;
@@ -26,13 +26,13 @@ pub(crate) use request::request;
 
 static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(samples);
 
-/// The most bytes that a decompression is given room for.
+/// The maximum size of the buffer for a decompression, in bytes.
 const ROOM_MAX: usize = 128 << 10;
 
-/// A superblock with damage that its checksum covers.
+/// Parses a damaged superblock with a correct checksum.
 pub(crate) fn superblock(input: &[u8]) {
     let mut bytes = SuperblockSpec::default().build();
-    // An input that is used up damages nothing further.
+    // Without more input there is no more damage.
     damage(&mut Unstructured::new(input), &mut bytes).ok();
     seal_superblock(&mut bytes);
     if let Ok(superblock) = Superblock::parse(&bytes, SUPERBLOCK_OFFSETS[0]) {
@@ -44,7 +44,7 @@ pub(crate) fn superblock(input: &[u8]) {
     }
 }
 
-/// A leaf of sound items, or a node, with damage that its checksum covers.
+/// Verifies and uses a damaged leaf of valid items, or a damaged node, with a correct checksum.
 pub(crate) fn tree_block(input: &[u8]) {
     let input = &mut Unstructured::new(input);
     let Ok((mut block, expected)) = sound_block(input) else { return };
@@ -79,7 +79,7 @@ fn sound_block(input: &mut Unstructured<'_>) -> Result<(Vec<u8>, Expectation)> {
     Ok((leaf.build(), Expectation { first_key: None, ..leaf.expected() }))
 }
 
-/// The parser of an item on bytes that need not look like one.
+/// Parses arbitrary bytes as an item.
 pub(crate) fn items(input: &[u8]) {
     try_items(&mut Unstructured::new(input)).ok();
 }
@@ -87,7 +87,7 @@ pub(crate) fn items(input: &[u8]) {
 fn try_items(input: &mut Unstructured<'_>) -> Result<()> {
     let kind = input.choose(&SAMPLES)?.0.kind;
     let kind = if input.ratio(1, 16)? { ItemKind(input.arbitrary()?) } else { kind };
-    // Most numbers mean something only where they are small, or multiples of a sector.
+    // Most numbers are only valid if they are small, or multiples of a sector.
     let objectid = if input.arbitrary()? { input.arbitrary()? } else { 256 };
     let offset = input.arbitrary::<u64>()? & if input.arbitrary()? { !4095 } else { u64::MAX };
     let content = input.bytes(input.len())?;
@@ -95,7 +95,7 @@ fn try_items(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The array of system chunks.
+/// Parses the array of system chunks of a superblock, damaged or of arbitrary bytes.
 pub(crate) fn chunk_array(input: &[u8]) {
     let mut array = SuperblockSpec::default().system_chunks.into_iter().fold(
         Vec::new(),
@@ -113,7 +113,7 @@ pub(crate) fn chunk_array(input: &[u8]) {
     }
 }
 
-/// A stream of some compression: any bytes, or a sound stream with damage.
+/// Decompresses a stream: arbitrary bytes, or a valid stream with damage.
 pub(crate) fn decompress(input: &[u8]) {
     let input = &mut Unstructured::new(input);
     try_decompress(input).ok();
@@ -131,7 +131,7 @@ fn try_decompress(input: &mut Unstructured<'_>) -> Result<()> {
         compression.compress(None, content, &mut stream).expect("the content is short enough");
         let mut back = vec![0xff; content.len()];
         let held = compression.decompress(&stream, &mut back);
-        // An empty extent is none: only what has content must come back.
+        // There are no empty extents: only other content must be restored.
         assert!(content.is_empty() || held == Ok(content.len()) && back == content);
         damage(&mut Unstructured::new(&damages), &mut stream).ok();
         stream

@@ -1,4 +1,4 @@
-//! The filesystem's face: everything it shows, within bounds.
+//! The API of a filesystem: reads everything, within limits.
 
 use std::cell::OnceCell;
 
@@ -8,12 +8,12 @@ use userbtrfs_format::Quoted;
 use userbtrfs_image_builder::small_image;
 use userbtrfs_sync::Arc;
 
-/// How much of a filesystem is looked at.
+/// The limits of what is read of a filesystem.
 const ENTRIES_MAX: usize = 100;
 const CHUNKS_MAX: usize = 16;
 const READ_MAX: usize = 64 << 10;
 
-/// Looks at names, attributes and contents. Errors are what damage should give.
+/// Reads names, attributes and contents. Errors are the expected result of damage.
 pub(super) fn look_at_all(filesystem: &Filesystem) {
     filesystem.subvolumes().ok();
     filesystem.default_subvolume().ok();
@@ -74,7 +74,7 @@ fn open_sound() -> Filesystem {
     OpenOptions::new().open_devices(vec![device]).expect("the small image is sound")
 }
 
-/// Any path, in a sound filesystem.
+/// Looks up any path, in an undamaged filesystem.
 pub(crate) fn path(input: &[u8]) {
     SOUND.with(|sound| {
         let filesystem = sound.get_or_init(open_sound);

@@ -1,4 +1,4 @@
-//! Whole images with damage in chosen places, all checksums right.
+//! Whole images with damaged blocks, and with correct checksums.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ const GOLDEN: [&[u8]; 6] = [
     include_bytes!("../../../../golden/hole-items.img.zst"),
 ];
 
-/// The most blocks a walk reads.
+/// The maximum number of blocks that a walk reads.
 const BLOCKS_MAX: u64 = 200;
 
 thread_local! {
@@ -32,7 +32,7 @@ thread_local! {
         RefCell::new((0..=GOLDEN.len()).map(|_| None).collect());
 }
 
-/// A sound image and what can be damaged in it.
+/// An undamaged image, with the blocks that can be damaged.
 struct Subject {
     editor: ImageEditor,
     trees: Vec<TreeId>,
@@ -55,20 +55,20 @@ impl Subject {
     }
 }
 
-/// An image with damage to a few tree blocks or the superblock: all of it is looked at.
+/// Damages a few tree blocks or the superblock of an image, and reads all of it.
 pub(crate) fn image(input: &[u8]) {
     let input = &mut Unstructured::new(input);
     let Ok(number) = choose(input) else { return };
     SUBJECTS.with_borrow_mut(|subjects| {
         let subject = subjects[number].get_or_insert_with(|| Subject::new(number));
-        // An input that is used up damages nothing further.
+        // Without more input there is no more damage.
         spoil(input, subject).ok();
         look(subject);
         subject.editor.revert();
     });
 }
 
-/// Most inputs get the small image, which is the fastest.
+/// Chooses an image: for most inputs the small one, which is the fastest.
 fn choose(input: &mut Unstructured<'_>) -> Result<usize> {
     match input.ratio(3, 4)? {
         true => Ok(0),
@@ -89,7 +89,7 @@ fn spoil(input: &mut Unstructured<'_>, subject: &mut Subject) -> Result<()> {
     Ok(())
 }
 
-/// Damages the content of an item, the heads of items, or just anything.
+/// Damages the content of an item, the item headers, or any byte.
 fn damage_block(input: &mut Unstructured<'_>, block: &mut [u8]) -> Result<()> {
     let raw = RawBlock(block);
     let slots = raw.slots().max(1);
@@ -104,7 +104,7 @@ fn damage_block(input: &mut Unstructured<'_>, block: &mut [u8]) -> Result<()> {
     damage(input, &mut block[range])
 }
 
-/// Reads every block of every tree, then everything through the filesystem's face.
+/// Reads every block of every tree, then everything through the API.
 fn look(subject: &Subject) {
     let devices = || vec![Arc::clone(subject.editor.device())];
     let Ok(volume) = Volume::open(devices()) else { return };

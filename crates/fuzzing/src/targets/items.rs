@@ -1,4 +1,4 @@
-//! Items: every parser, and what those who use a verified block rely on.
+//! Items: every parser, and the invariants of verified blocks that their users rely on.
 
 use userbtrfs_format::{
     BlockGroupItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, ExtentItem,
@@ -8,7 +8,7 @@ use userbtrfs_format::{
     uuid_subvolumes,
 };
 
-/// Uses all of a verified block: nothing may fail any more.
+/// Uses all of a verified block; nothing may fail.
 pub(super) fn exercise(block: &TreeBlock<Vec<u8>>) {
     let keys: Vec<Key> = (0..block.len()).map(|slot| block.key(slot)).collect();
     assert!(keys.is_sorted_by(|a, b| a < b));
@@ -24,7 +24,7 @@ pub(super) fn exercise(block: &TreeBlock<Vec<u8>>) {
     }
 }
 
-/// Parses an item by its kind, and looks at what comes out.
+/// Parses an item by its kind, and checks the result.
 pub(super) fn parse(key: Key, data: &[u8]) -> Result<(), ItemError> {
     match key.kind {
         ItemKind::INODE_ITEM => {
@@ -84,12 +84,12 @@ fn parse_rest(key: Key, data: &[u8]) -> Result<(), ItemError> {
     Ok(())
 }
 
-/// What is accepted can be shown.
+/// Checks that an accepted value can be formatted.
 fn accept(value: &impl std::fmt::Debug) {
     assert!(!format!("{value:?}").is_empty());
 }
 
-/// A name is not empty, not long, and can be shown.
+/// Checks that a name is not empty, not too long, and can be displayed.
 #[expect(clippy::unnecessary_wraps, reason = "it ends chains of results")]
 fn name(name: &[u8]) -> Result<(), ItemError> {
     assert!((1..=255).contains(&name.len()));

@@ -1,9 +1,9 @@
-//! Requests of FUSE, as no kernel would send them.
+//! FUSE requests that no kernel would send.
 
 use userbtrfs_fuse::{InitFlags, Opcode, Operation, parse};
 
-/// Eight bytes of flags that were agreed on, and a message: as it is, and with a length and a kind
-/// that are right, since a fuzzer seldom guesses them.
+/// Parses a message with eight bytes of negotiated flags before it: unchanged, and with a correct
+/// length and kind, since a fuzzer rarely guesses them.
 pub(crate) fn request(input: &[u8]) {
     let Some((flags, message)) = input.split_first_chunk::<8>() else { return };
     let agreed = InitFlags::from_bits_retain(u64::from_le_bytes(*flags));
