@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use crate::target::Target;
 
-/// Measures userbtrfs beside Linux's own ways, on one image and one disk. Needs root.
+/// Measures userbtrfs against Linux's own tools, on one image and one disk. Needs root.
 #[derive(Parser)]
 #[command(name = "userbtrfs-bench", version)]
 pub struct Args {
@@ -92,10 +92,10 @@ pub struct Common {
     /// How often each target runs
     #[arg(long, value_name = "N", default_value = "5")]
     pub runs: NonZeroU32,
-    /// The targets to measure [default: all that the benchmark supports]
+    /// The targets to measure (default: all that the benchmark supports)
     #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "TARGET")]
     pub targets: Vec<Target>,
-    /// The folder for images and copies [default: a folder beside this program]
+    /// The folder for images and copies (default: a folder beside this program)
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Keep the images; an existing image is always reused and kept
@@ -110,7 +110,7 @@ pub struct Common {
     /// Divide all amounts by N, for trials
     #[arg(long, value_name = "N", default_value = "1")]
     pub scale: NonZeroU64,
-    /// The command to measure [default: `userbtrfs` beside this program]
+    /// The command to measure (default: `userbtrfs` beside this program)
     #[arg(long, value_name = "PROGRAM")]
     pub cli: Option<PathBuf>,
 }
@@ -155,7 +155,7 @@ pub struct ExtractArgs {
     /// The trees to copy
     #[arg(long, value_enum, value_delimiter = ',', default_value = "small")]
     pub workload: Vec<Tree>,
-    /// Their compression [default: `none` for small files, `zstd` for large ones]
+    /// Their compression (default: `none` for small files, `zstd` for large ones)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "HOW")]
     pub compression: Vec<Compression>,
     /// Options common to all verbs
@@ -164,7 +164,7 @@ pub struct ExtractArgs {
 }
 
 impl ExtractArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         let workload = vec![Tree::Small, Tree::Large];
         Self { workload, compression: Vec::new(), common: common.clone() }
@@ -195,7 +195,7 @@ pub struct ListArgs {
 const FILES: u64 = 1_000_000;
 
 impl ListArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { files: FILES, common: common.clone() }
     }
@@ -227,7 +227,7 @@ const CACHED: [NonZeroU64; 2] =
     [NonZeroU64::new(1).expect("not 0"), NonZeroU64::new(64).expect("not 0")];
 
 impl ReadArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         let compression = vec![Compression::None, Compression::Zstd];
         Self { compression, cached: CACHED.to_vec(), common: common.clone() }
@@ -255,7 +255,7 @@ pub struct MetaArgs {
 }
 
 impl MetaArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         let number = |number| NonZeroU64::new(number).expect("not 0");
         Self {
@@ -283,7 +283,7 @@ pub struct PutArgs {
 const PUT_FILES: NonZeroU64 = NonZeroU64::new(20_000).expect("not 0");
 
 impl PutArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { files: PUT_FILES, common: common.clone() }
     }
@@ -304,7 +304,7 @@ pub struct BuildArgs {
 const BUILD_SOURCE: &str = "/usr/share";
 
 impl BuildArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { source: BUILD_SOURCE.into(), common: common.clone() }
     }
@@ -333,7 +333,7 @@ const BLOCKS: NonZeroU64 = NonZeroU64::new(100_000).expect("not 0");
 const MEMORY: NonZeroU64 = NonZeroU64::new(256).expect("not 0");
 
 impl WriteArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         let (mebibytes, blocks, memory) = (WRITTEN, BLOCKS, MEMORY);
         Self { mebibytes, blocks, memory, common: common.clone() }
@@ -361,7 +361,7 @@ pub struct FsyncArgs {
 }
 
 impl FsyncArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         let number = |number| NonZeroU64::new(number).expect("not 0");
         Self {
@@ -397,7 +397,7 @@ const fn number(number: u64) -> NonZeroU64 {
 }
 
 impl DbenchArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { clients: CLIENTS.to_vec(), seconds: SECONDS, common: common.clone() }
     }
@@ -422,7 +422,7 @@ const MARKING: [NonZeroU64; 2] = [number(1), number(16)];
 const MARKED: NonZeroU64 = number(20_000);
 
 impl FsmarkArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { threads: MARKING.to_vec(), files: MARKED, common: common.clone() }
     }
@@ -447,7 +447,7 @@ const JOBS: [NonZeroU64; 3] = [number(1), number(16), number(64)];
 const WRITTEN_BY_JOBS: NonZeroU64 = number(256);
 
 impl FioArgs {
-    /// The full set.
+    /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
         Self { jobs: JOBS.to_vec(), mebibytes: WRITTEN_BY_JOBS, common: common.clone() }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Mapping {
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a file, which is not empty.
+    /// Maps a file, which must not be empty.
     pub(crate) fn new(file: &File) -> Result<Self> {
         let len = usize::try_from(file.metadata()?.len())?;
         // SAFETY: the kernel chooses a free address range.

@@ -24,7 +24,7 @@ pub struct Amount {
     pub bytes: u64,
     /// The number of files copied, names listed or reads made.
     pub items: u64,
-    /// Whether the bytes are also written.
+    /// The bytes are also written.
     #[serde(skip)]
     pub writes: bool,
 }

@@ -260,7 +260,7 @@ impl Written for InLibrary {
 /// A file on the kernel's mount.
 struct OnMount {
     file: fs::File,
-    /// Unmounted after the file is closed.
+    /// Dropped last: unmounts after the file is closed.
     _mount: Mount,
 }
 

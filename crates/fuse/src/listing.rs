@@ -74,7 +74,7 @@ impl NameList {
         self.page.add(&[], entry)
     }
 
-    /// Answers with what was added.
+    /// Answers with the added entries.
     pub fn send(self) {
         send_listing(self.reply, &self.page.bytes);
     }
@@ -95,7 +95,7 @@ impl EntryList {
         self.page.add(wire::EntryOut::from(found).as_bytes(), entry)
     }
 
-    /// Answers with what was added.
+    /// Answers with the added entries.
     pub fn send(self) {
         send_listing(self.reply, &self.page.bytes);
     }

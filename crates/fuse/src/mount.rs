@@ -216,7 +216,7 @@ impl Mount {
         self.end(UnmountFlags::DETACH)
     }
 
-    /// Detaches the filesystem; if the caller is root, requests in flight fail.
+    /// Detaches the filesystem; if the caller is root, current and later requests fail.
     pub fn abort(&self) -> Result<(), MountError> {
         self.end(UnmountFlags::DETACH | UnmountFlags::FORCE)
     }

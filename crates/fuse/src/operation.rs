@@ -387,7 +387,7 @@ pub struct Lock {
     pub start: u64,
     /// The last byte.
     pub end: u64,
-    /// What is locked.
+    /// The kind of the lock.
     pub kind: LockKind,
     /// The process that holds the lock.
     pub pid: u32,

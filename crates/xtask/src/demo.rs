@@ -45,7 +45,7 @@ const TIMES_KEPT: RangeInclusive<i64> = -(1 << 31)..=(1 << 31) - 1;
 pub(crate) struct Args {
     /// Images to show instead of those that the demo makes.
     images: Vec<PathBuf>,
-    /// The command to show [default: the one built beside this program].
+    /// The command to show (default: the one built beside this program).
     #[arg(long)]
     userbtrfs: Option<PathBuf>,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The total time for all targets in seconds, in equal shares.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The target to run [default: all].
+    /// The target to run (default: all).
     #[arg(long)]
     target: Option<String>,
     /// The random seed; the same seed repeats a run of the driver without coverage.

@@ -31,7 +31,7 @@ use recipe::Recipe;
 /// The options of `golden`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The recipes to follow [default: all].
+    /// The recipes to follow (default: all).
     names: Vec<String>,
     /// The folder for the results.
     #[arg(long, default_value_os_t = userbtrfs_testkit::golden::folder())]

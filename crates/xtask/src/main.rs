@@ -21,7 +21,7 @@ enum Verb {
     Tidy(tidy::Args),
     /// Unpack a golden image.
     Unpack(unpack::Args),
-    /// Show the command at work on real images and verify what it read and wrote.
+    /// Show the command on real images, and verify the files that it reads and writes.
     Demo(demo::Args),
     /// Fuzz the readers, with libFuzzer if it can be built.
     Fuzz(fuzz::Args),

@@ -145,7 +145,7 @@ impl Tree {
         self.nodes.get_mut(&node.0).unwrap().attributes.rdev = device;
     }
 
-    /// Gives a node a name that is free.
+    /// Adds an unused name to a node.
     fn put(&mut self, parent: NodeId, name: Name<'_>, node: NodeId) -> Result<(), Errno> {
         let links = self.links_of_name(node)?;
         let is_directory = links == 2;
@@ -158,7 +158,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a name from its node.
+    /// Removes a name from its directory and its node.
     fn take(&mut self, parent: NodeId, name: Name<'_>) -> Result<NodeId, Errno> {
         let node = NodeId(self.directory_mut(parent)?.take(name).ok_or(Errno::NOENT)?);
         let links = self.links_of_name(node)?;
@@ -167,7 +167,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// A directory has a link in itself as well.
+    /// Returns the number of links that a name adds: two for a directory, whose `.` is one.
     fn links_of_name(&self, node: NodeId) -> Result<u32, Errno> {
         Ok(if self.node(node)?.is_directory() { 2 } else { 1 })
     }

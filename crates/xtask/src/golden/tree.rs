@@ -20,7 +20,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 /// A mounted filesystem to be filled.
 pub(crate) struct Tree {
     root: PathBuf,
-    /// Files that stay open until the image is taken.
+    /// Files that are kept open until the image is copied or unmounted.
     held: RefCell<Vec<File>>,
 }
 
