@@ -1,7 +1,7 @@
 //! Rules of plain English, as far as a search can check them, with a count for each crate that may
 //! only fall.
 //!
-//! 1. Comments contain none of the pronouns of `Rule::Who`; a sentence names its subject.
+//! 1. Comments contain none of the pronouns that `find` lists; a sentence names its subject.
 //! 2. The first line of a doc comment does not begin with one of `OPENINGS`.
 //! 3. The name of a test does not begin with one of `TEST_NAMES`; it is subject, condition, result.
 //! 4. `words.txt` has the allowed counts; they are zero for a crate that is not listed. A higher
