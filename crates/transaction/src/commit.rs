@@ -1,4 +1,5 @@
-//! Transactions: who changes trees, and how what they changed becomes durable.
+//! Transactions: handles, under which trees are changed, and the commit, which makes the changes
+//! durable.
 //!
 //! | file              | holds                                                    |
 //! |-------------------|----------------------------------------------------------|
@@ -32,34 +33,35 @@ pub(crate) use worker::Worker;
 
 use crate::error::Result;
 
-/// What of all that waits is merged.
+/// Which delayed changes a flush merges into trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushScope {
-    /// What is merged best at once. The rest, within the bounds of memory, waits for more of it.
+    /// Those that are best merged at once. The rest stays delayed, within the bounds of memory,
+    /// until there is more of it.
     Most,
     /// All.
     All,
 }
 
-/// A room above that keeps changes in memory until they are merged into trees.
+/// A module of the crates above that delays changes in memory until they are merged into trees.
 ///
-/// The calls come from threads that hold no lock but a transaction handle, except where a call
-/// says more.
+/// The calls come from threads that hold no lock except a transaction handle, unless a method says
+/// otherwise.
 pub trait TransactionHooks: Send + Sync {
-    /// Whether nothing waits to be merged.
+    /// Returns true if no changes are delayed.
     fn is_clean(&self) -> bool;
 
-    /// Puts what waits into trees. Other threads may add more meanwhile, but not while a
+    /// Merges delayed changes into trees. Other threads may add more meanwhile, but not while a
     /// commit merges.
     fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()>;
 
-    /// Writes what it holds for the device, and waits, where that gives back what was reserved
-    /// for it. It is not called with a handle, but the caller may hold operation locks of inodes:
-    /// only locks further down may be awaited.
+    /// Writes cached data to the device and waits for it, if that releases reserved space. The
+    /// caller has no handle, but may hold operation locks of inodes: the call may only wait for
+    /// locks further down the lock order.
     fn write_back(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The filesystem has turned read-only: what waits will never be merged.
+    /// Reports that the filesystem has turned read-only: delayed changes will never be merged.
     fn aborted(&self);
 }

@@ -1,7 +1,7 @@
-//! What the books can find wrong with themselves.
+//! Contradictions that this crate can find in the trees.
 //!
 //! 1. Each variant is one check; it names the extent, or the range, that failed it.
-//! 2. Nothing was changed on account of what is damaged. The transaction that met it cannot be
+//! 2. No change is made because of damaged items. The transaction that met them cannot be
 //!    committed: part of its changes may be in the trees.
 
 use thiserror::Error;
@@ -14,7 +14,7 @@ pub enum Damage {
     /// References of an extent change that is not in the extent tree.
     #[error("extent {0} is in use, but not in the extent tree")]
     NoExtent(Logical),
-    /// Space was given out that the extent tree knows as an extent.
+    /// The allocator returned space that is an extent in the extent tree.
     #[error("extent {0} was allocated twice")]
     ExtentExists(Logical),
     /// The extent tree knows an extent of another kind, level or length at the address.
@@ -25,15 +25,15 @@ pub enum Damage {
         /// The key of its item.
         found: Key,
     },
-    /// References to one address take it for different extents.
+    /// References to one address describe different extents.
     #[error("extent {0} is referred to as two different extents")]
     TwoExtents(Logical),
-    /// A reference is dropped that the extent does not have, or not so often.
+    /// A reference is dropped that the extent does not have, or not that often.
     #[error("extent {logical} lacks a reference that is dropped: {backref:?}")]
     NoReference {
         /// Where the extent is.
         logical: Logical,
-        /// Who drops it.
+        /// The dropped reference.
         backref: Backref,
     },
     /// A reference is added once more than it can be.
@@ -41,7 +41,7 @@ pub enum Damage {
     TooManyReferences {
         /// Where the extent is.
         logical: Logical,
-        /// Who adds it.
+        /// The added reference.
         backref: Backref,
     },
     /// The count of an extent's references is not the sum of them.
@@ -49,31 +49,31 @@ pub enum Damage {
     ReferenceCount {
         /// Where the extent is.
         logical: Logical,
-        /// What it counts.
+        /// The number of references in its item.
         refs: u64,
     },
-    /// Free space of a block group is to change that has none of its own in the free space tree.
+    /// Free space changes in a block group that has no free space info item.
     #[error("block group {start} of {len} bytes is not in the free space tree")]
     NoFreeSpaceInfo {
         /// Where the group starts.
         start: u64,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
     },
-    /// Space is allocated that the free space tree does not call free.
+    /// Space is allocated that is not free in the free space tree.
     #[error("{len} bytes at {start} are allocated, but were not free in the free space tree")]
     NotFree {
         /// Where the range starts.
         start: u64,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
     },
-    /// Space is freed that the free space tree calls free already.
+    /// Space is freed that is already free in the free space tree.
     #[error("{len} bytes at {start} are freed, but were free in the free space tree")]
     AlreadyFree {
         /// Where the range starts.
         start: u64,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
     },
     /// Items of a block group in the free space tree overlap, leave it, or leave a gap.
@@ -84,7 +84,7 @@ pub enum Damage {
     FreeRangeCount {
         /// Where the group starts.
         start: u64,
-        /// What it counts.
+        /// The number of free ranges in its free space info item.
         count: u32,
     },
     /// Extents of a file overlap.

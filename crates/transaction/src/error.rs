@@ -1,4 +1,4 @@
-//! What can go wrong with the books.
+//! Errors of this crate.
 
 use thiserror::Error;
 use userbtrfs_btree::{EditError, SealError};
@@ -19,25 +19,25 @@ pub enum Error {
     /// A tree block cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A tree that must be there is not.
+    /// A required tree does not exist.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
-    /// A tree would have more levels than there are.
+    /// A tree would exceed the maximum height.
     #[error("tree {0} has all levels that there are, and they are full")]
     TooHigh(TreeId),
-    /// What the filesystem says about its space contradicts itself.
+    /// The filesystem's records of its space contradict each other.
     #[error(transparent)]
     Space(#[from] SpaceDamage),
     /// Trees contradict each other, or themselves.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// The device does not take what is written.
+    /// A write to the device failed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// A block of ours that no reader would accept.
+    /// A tree block to be written is invalid: no reader would accept it.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// A filesystem in a state in which it cannot be written.
+    /// The filesystem is in a state in which it cannot be written.
     #[error("cannot be opened for writing: {0}")]
     Unwritable(&'static str),
     /// The root of a tree cannot be read, without which Linux does not mount the filesystem.
@@ -48,7 +48,7 @@ pub enum Error {
         /// The fault of its root.
         source: ReadError,
     },
-    /// The root of a tree holds an item of an inode that is not there, which Linux does not mount.
+    /// The root of a tree holds an item without an inode; Linux does not mount such a filesystem.
     #[error("cannot be opened for writing: {tree}: item {key} has no inode")]
     NoOwner {
         /// The tree.
@@ -56,16 +56,16 @@ pub enum Error {
         /// The key of the item.
         key: Key,
     },
-    /// Something failed before, and nothing is written any more.
+    /// An earlier failure turned the filesystem read-only.
     #[error("the filesystem has turned read-only: {0}")]
     ReadOnly(String),
-    /// Somebody wanted that nothing is written any more.
+    /// A caller shut the filesystem down.
     #[error("the filesystem was shut down")]
     ShutDown,
     /// The thread that commits in the background cannot be started.
     #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
-    /// No space is left, and none can be made.
+    /// No space is left, and none can be reclaimed.
     #[error("no space left on the device")]
     NoSpace,
 }

@@ -1,4 +1,5 @@
-//! The books: which trees there are, which space is whose, and what a transaction changes.
+//! Trees, space and transactions: which trees exist, which space is allocated, and what a
+//! transaction changes.
 //!
 //! | module      | holds                                                            |
 //! |-------------|------------------------------------------------------------------|

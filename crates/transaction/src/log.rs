@@ -1,4 +1,4 @@
-//! Tree logs: what makes changes durable that are not committed yet.
+//! Tree logs, which make changes durable before their transaction is committed.
 //!
 //! | file          | holds                                                          |
 //! |---------------|----------------------------------------------------------------|
@@ -9,18 +9,20 @@
 //! | `full_commit` | why a transaction is committed instead                         |
 //! | `stats`       | counters                                                       |
 //!
-//! 1. A log is a tree of one subvolume and one transaction, N. It is changed, like the tree of the
-//!    log roots, which leads to all of them, under one lock, by who is in N.
+//! 1. A log is a tree of one subvolume and one transaction, N. It and the tree of the log roots,
+//!    which leads to all logs, are changed under one lock, by threads that have a handle of N.
 //! 2. Its nodes are of generation N and of owner TREE_LOG; neither the extent tree nor the free
-//!    space tree knows them. None that is on its way to the device is overwritten as long as a
+//!    space tree has them. A node that was submitted to the device is not overwritten as long as a
 //!    superblock may lead to it.
 //! 3. The superblock that leads to a log is the one of N - 1, which is durable before.
-//! 4. Where anything is in doubt, N is marked, before the lock is left: none of its logs is written
-//!    any more, and who wants something durable commits N. The first reason stays.
-//! 5. With the commit of N its logs are gone: what was written is pinned, the rest is free. N + 1
-//!    begins without logs and without a mark.
+//! 4. If a log may be incomplete or wrong, N is marked before the lock is released: none of its
+//!    logs is written any more, and a thread that needs durability commits N. The first reason is
+//!    kept.
+//! 5. The commit of N drops its logs: blocks that were written are pinned, the rest are freed. N +
+//!    1 begins without logs and without a mark.
 //!
-//! What it does not do: it does not know what is logged, nor when.
+//! A *group* is a log commit: the changes of logs that are written together. This module does not
+//! know what is logged, nor when.
 
 mod blocks;
 mod checksums;
@@ -56,8 +58,7 @@ pub use stats::LogStats;
 /// Items that are changed with one reservation.
 const ITEMS_AT_ONCE: usize = 32;
 
-/// What the blocks above the leaves may take beyond what is reserved for each item, as so many
-/// items.
+/// The nodes above the leaves may need more than is reserved for each item: this much, in items.
 const ITEMS_FOR_WAY: u64 = 4;
 
 /// The logs of the running transaction.
@@ -65,13 +66,13 @@ pub(crate) struct SubvolumeLogs {
     trees: Mutex<LogTrees>,
     blocks: LogBlocks,
     groups: LogCommits<LogFailure>,
-    /// 0, or one more than the place of a reason among all.
+    /// 0, or one more than the index of the reason in [`FullCommitReason::ALL`].
     mark: AtomicUsize,
     counts: Counts,
     chunk_tree_uuid: Uuid,
 }
 
-/// The trees.
+/// The log trees of the running transaction.
 #[derive(Default)]
 struct LogTrees {
     /// The tree of the log roots.
@@ -82,19 +83,19 @@ struct LogTrees {
 /// The log of a subvolume.
 struct SubvolumeLog {
     tree: Arc<Tree>,
-    /// The root that the tree of the log roots leads to.
+    /// The root in the tree of the log roots, if it is there.
     listed: Option<Root>,
     sums: LoggedChecksums,
 }
 
-/// What is written together: changes of logs between one writing and the next.
+/// A group: the changes of logs between one log commit and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogTransId {
     transaction: u64,
     number: u64,
 }
 
-/// The right to change the logs of a transaction, one thread at a time.
+/// Exclusive access to the logs of a transaction.
 pub struct LogWriter<'a> {
     transactions: &'a TransactionManager,
     generation: u64,
@@ -114,12 +115,12 @@ impl SubvolumeLogs {
         })
     }
 
-    /// Whether the running transaction has no logs, and is not marked.
+    /// Returns true if the running transaction has no logs and is not marked.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.check().is_ok()
     }
 
-    /// How many blocks the commit frees, at least.
+    /// Returns a lower bound of the number of blocks that the commit frees.
     pub(crate) fn freeable(&self) -> u64 {
         self.blocks.freeable()
     }
@@ -129,7 +130,7 @@ impl SubvolumeLogs {
         mark.map_or(Ok(()), |index| Err(FullCommitReason::ALL[index]))
     }
 
-    /// Marks the transaction; gives the first reason.
+    /// Marks the transaction; returns the first reason.
     fn mark(&self, reason: FullCommitReason) -> FullCommitReason {
         let own = 1 + reason.index();
         match self.mark.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
@@ -143,8 +144,8 @@ impl SubvolumeLogs {
 }
 
 impl TransactionManager {
-    /// The right to change the logs of the handle's transaction; waits while another thread has it.
-    /// An error says why the transaction must be committed instead.
+    /// Locks the logs of the handle's transaction for changes. The error is the reason why the
+    /// transaction must be committed instead.
     pub fn logs<'a>(&'a self, handle: &'a Handle<'a>) -> Result<LogWriter<'a>, FullCommitReason> {
         if !self.options.log {
             return Err(self.logs.mark(FullCommitReason::Disabled));
@@ -155,18 +156,18 @@ impl TransactionManager {
         Ok(LogWriter { transactions: self, generation: handle.generation(), trees })
     }
 
-    /// From now on the logs of the handle's transaction are good for nothing: what is to be durable
-    /// is committed. The first reason of a transaction is counted.
+    /// Marks the handle's transaction: its logs are not used any more, and a sync commits it. Only
+    /// the first reason of a transaction is counted.
     pub fn require_commit(&self, _handle: &Handle<'_>, reason: FullCommitReason) {
         self.logs.mark(reason);
     }
 
-    /// What was done with logs since the filesystem was opened.
+    /// Returns the counters of logs since the filesystem was opened.
     pub fn log_stats(&self) -> LogStats {
         self.logs.counts.get()
     }
 
-    /// Drops the logs of a transaction that nobody is in any more.
+    /// Drops the logs of a transaction that has no open handles any more.
     pub(crate) fn drop_logs(&self) -> Result<()> {
         *self.logs.trees.lock() = LogTrees::default();
         let len = u64::from(self.volume().geometry().nodesize);
@@ -198,7 +199,7 @@ impl<'a> LogWriter<'a> {
         self.trees.logs.get(&subvolume).map(|log| &log.tree)
     }
 
-    /// Whether the transaction may still become durable: not where who changes it has failed.
+    /// Returns an error if the transaction has been aborted.
     pub fn check(&self) -> Result<(), FullCommitReason> {
         self.transactions.transaction_state.check().map_err(|_| FullCommitReason::Failed)
     }
@@ -208,24 +209,24 @@ impl<'a> LogWriter<'a> {
         self.trees.logs.keys().copied().collect()
     }
 
-    /// The group that is written with what was changed so far.
+    /// Returns the group that contains the changes made so far.
     pub fn group(&self) -> LogTransId {
         let number = self.transactions.logs.groups.collecting();
         LogTransId { transaction: self.generation, number }
     }
 
-    /// Promises that data will be there of which the group speaks: see [`LogSyncer::land`].
+    /// Registers pending I/O of data that the group refers to: see [`LogSyncer::land`].
     pub fn pending_io(&self) -> PendingIoToken<'a> {
         PendingIoToken(self.transactions.logs.groups.pending_io())
     }
 
-    /// Marks the transaction: what was put into the log is not all that belongs there.
+    /// Marks the transaction, because its log is incomplete.
     pub fn force_full_commit(&self, reason: FullCommitReason) {
         self.transactions.logs.mark(reason);
     }
 
-    /// Changes items of the log of a subvolume, which is made if there is none; the keys of `edits`
-    /// ascend strictly. Where it fails, the transaction is marked.
+    /// Changes items of the log of a subvolume, which is created if there is none; the keys of
+    /// `edits` ascend strictly. If it fails, the transaction is marked.
     pub fn apply<E: Edit>(
         &mut self,
         subvolume: TreeId,
@@ -239,14 +240,14 @@ impl<'a> LogWriter<'a> {
         changed.map_err(|error| self.transactions.logs.mark((&error).into()))
     }
 
-    /// Whether the log of a subvolume has checksums of all sectors between two addresses.
+    /// Returns true if the log of a subvolume has checksums of all sectors between two addresses.
     pub fn has_checksums(&self, subvolume: TreeId, start: Logical, end: Logical) -> bool {
         self.trees.logs.get(&subvolume).is_some_and(|log| log.sums.has(start.0, end.0))
     }
 
-    /// Puts checksums of sectors from `logical` on into the log of a subvolume, one after the other
-    /// as they are stored. Sectors that have one there are passed over: what was freed in a
-    /// transaction is not given out again in it, so it is the same.
+    /// Adds checksums of consecutive sectors from `logical` on, in stored form, to the log of a
+    /// subvolume. Sectors that have one there are skipped: space that is freed in a transaction is
+    /// not reallocated in it, so the checksum is the same.
     pub fn add_checksums(
         &mut self,
         subvolume: TreeId,
@@ -269,7 +270,7 @@ impl<'a> LogWriter<'a> {
         Ok(self.trees.logs.get_mut(&subvolume).expect("it is there"))
     }
 
-    /// Makes a tree.
+    /// Creates a tree.
     fn create(&self) -> Result<Arc<Tree>> {
         let TransactionManager { logs, tree_roots, .. } = self.transactions;
         let _reserved = self.reserve(0)?;
@@ -279,18 +280,18 @@ impl<'a> LogWriter<'a> {
         Ok(Arc::new(made.map_err(|_| Error::NoSpace)?))
     }
 
-    /// Changes items of one of the trees, some at a time, so that little is reserved at once.
+    /// Changes items of one of the trees in chunks, so that little is reserved at once.
     fn change<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         let source = self.transactions.log_source(self.generation);
         for edits in edits.chunks_mut(ITEMS_AT_ONCE) {
-            // What it does not use, and what it used, is counted otherwise from then on.
+            // Released after each chunk: the blocks it used are accounted as allocated by then.
             let _reserved = self.reserve(edits.len())?;
             tree.apply(self.transactions.tree_roots.store(), &source, edits)?;
         }
         Ok(())
     }
 
-    /// Reserves space for changes of so many items, without making any.
+    /// Reserves space to change `items` items, without flushing to free some.
     fn reserve(&self, items: usize) -> Result<Reservation> {
         let items = ITEMS_FOR_WAY + items as u64;
         let bytes = bytes_for_items(items, self.transactions.volume().geometry().nodesize);

@@ -1,9 +1,9 @@
-//! The ledger of a filesystem that is open for writing.
+//! The transactions of a filesystem that is open for writing.
 //!
-//! 1. Trees change through it alone: it gives out the blocks, and counts who refers to what.
-//! 2. What the running transaction changed is in memory until its commit; nothing on the disk
-//!    that the last superblock leads to is overwritten before the next one is durable.
-//! 3. After a failure nothing is written any more, and every later change is told why.
+//! 1. Trees are changed through it alone: it allocates the blocks, and counts their references.
+//! 2. What the running transaction changed is in memory until its commit; nothing on the disk that
+//!    the last superblock leads to is overwritten before the next one is durable.
+//! 3. After a failure nothing is written any more, and every later change returns the reason.
 
 use userbtrfs_btree::{
     Backref, BlockRefs, BlockSource, Extent, NoSpace, ReadAhead, RefChange, SourceError, Tree,
@@ -29,28 +29,28 @@ use crate::space::high_water::{HighWater, HighWaterRise};
 use crate::space::tickets::ReserveTickets;
 use crate::space::{Space, SpaceKind};
 
-/// The object id of the item that remembers a balance (-4).
+/// The object id of the item that records a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
 
 /// The item of a device replacement, in the device tree.
 const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
 
-/// States of a replacement that nobody goes on with: never started, finished, cancelled.
+/// States of a replacement that is not in progress: never started, finished, cancelled.
 const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
-/// How the ledger works.
+/// Options of a [`TransactionManager`].
 #[derive(Clone, Debug)]
 pub struct TransactionOptions {
     /// The longest time between a change and its commit, in seconds; 0 for no limit.
     pub commit_seconds: u64,
     /// Bytes of changed tree blocks above which some are written before their commit.
     pub dirty_max: usize,
-    /// Whether the device is told of freed space, once it is free.
+    /// Discards freed space on the device, once it is free.
     pub discard: bool,
-    /// Whether it commits only where [`TransactionManager::commit`] is called: not in time, nor for
-    /// memory or space; nor does it merge on its own.
+    /// Commits only in [`TransactionManager::commit`]: not in time, nor for memory or space; nor
+    /// are changes merged in the background.
     pub only_asked: bool,
-    /// Whether there are tree logs; else everything that is to be durable is committed.
+    /// Uses tree logs; without them each sync commits.
     pub log: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for TransactionOptions {
     }
 }
 
-/// See the module's text.
+/// The running transaction, the commit, and all that they change.
 pub struct TransactionManager {
     pub(crate) tree_roots: Arc<TreeRoots>,
     pub(crate) space: Space,
@@ -85,10 +85,10 @@ pub struct TransactionManager {
 }
 
 impl TransactionManager {
-    /// Opens the books of a volume that is open for writing. Nothing is written yet.
+    /// Opens the trees and the space of a volume that is open for writing. Nothing is written yet.
     ///
-    /// Refused by name: a running balance, relocation trees, a device replacement. A free space
-    /// tree that is not valid is made anew by the first commit.
+    /// Fails, with a reason, if there is a running balance, a relocation tree or a device
+    /// replacement. A free space tree that is not valid is rebuilt by the first commit.
     pub fn open(tree_roots: Arc<TreeRoots>, options: TransactionOptions) -> Result<Arc<Self>> {
         assert!(tree_roots.store().volume().is_writable(), "the volume is open for writing");
         check_writable(&tree_roots)?;
@@ -119,7 +119,7 @@ impl TransactionManager {
         Ok(transactions)
     }
 
-    /// Names the hooks of the crates above, once, and starts to commit in the background.
+    /// Registers the hooks of the crates above, once, and starts to commit in the background.
     ///
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
@@ -144,18 +144,19 @@ impl TransactionManager {
         self.tree_roots.store().volume()
     }
 
-    /// The books of space.
+    /// The block groups and reservations.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Whether a tree block stands there that this transaction wrote, as of the one before the
-    /// running one: what is listed does not become free while the caller is in that.
+    /// Returns true if the extent tree has a tree block at this address that transaction
+    /// `generation` wrote, as of the transaction before the running one: a block that is listed
+    /// does not become free while the caller is in the running one.
     pub fn lists_block(&self, logical: Logical, level: u8, generation: u64) -> Result<bool> {
         refs::lists_block(&self.tree_roots, logical, level, generation)
     }
 
-    /// Whether a range lies in one extent, likewise.
+    /// Returns true if a range lies in one extent, as of the same transaction.
     pub fn lists_range(&self, logical: Logical, len: u64) -> Result<bool> {
         refs::lists_range(&self.tree_roots, logical, len)
     }
@@ -165,7 +166,7 @@ impl TransactionManager {
         self.transaction_state.generation()
     }
 
-    /// The largest steps since this was last asked.
+    /// Returns the largest steps since the last call.
     pub fn take_largest(&self) -> HighWaterRise {
         self.high_water.take()
     }
@@ -182,10 +183,10 @@ impl TransactionManager {
         self.aborted();
     }
 
-    /// Ends all writing at once, as a cut of the power would: what is on its way to the device may
-    /// still arrive, and no write begins after it.
+    /// Ends all writing at once, like a power cut: writes in flight may still reach the device, and
+    /// no write begins after it.
     pub fn shut_down(&self) {
-        // In this order the reason is not what writes fail with.
+        // Record the shutdown first, so that later errors report it, not the failed write.
         self.transaction_state.shut_down();
         self.volume().stop_writing();
         self.aborted();
@@ -196,14 +197,14 @@ impl TransactionManager {
         self.participants().for_each(|participant| participant.aborted());
     }
 
-    /// Whether something failed, and what.
+    /// Returns an error if something failed.
     pub fn check(&self) -> Result<()> {
         Ok(self.transaction_state.check()?)
     }
 
-    /// Has `tell` called, once, when something fails from now on that ends all writing; not a
-    /// shutdown. Who calls it may hold locks, so it does no more than pass the word on. To be said
-    /// once.
+    /// Registers a callback that runs once if a failure after this call ends all writing; not on a
+    /// shutdown. It may run with locks held, so it must only pass the error on. Panics if called
+    /// twice.
     pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         self.transaction_state.tell_failure(move |failed| tell(failed.into()));
     }
@@ -212,14 +213,15 @@ impl TransactionManager {
         self.participants.get().into_iter().flatten()
     }
 
-    /// Merges what waits in memory into the trees; gives back what was reserved for it. Where
-    /// too much is in memory after that which only a commit helps with, it is begun, or even waited
-    /// for.
+    /// Merges changes that are delayed in memory into the trees; releases what was reserved for
+    /// them. If too much memory is still used that only a commit frees, a commit is requested, or
+    /// even awaited.
     pub fn merge_pending(&self) -> Result<()> {
         self.merge_now(FlushScope::All)
     }
 
-    /// As [`TransactionManager::merge_pending`], but for what is better merged with more of it.
+    /// Like [`TransactionManager::merge_pending`], except for changes that are better merged with
+    /// more.
     pub fn merge_most(&self) -> Result<()> {
         self.merge_now(FlushScope::Most)
     }
@@ -241,11 +243,11 @@ impl TransactionManager {
         Ok(())
     }
 
-    /// A merge that fails half-way cannot be taken back.
+    /// Merges delayed changes. A failure half-way cannot be undone, and fails the filesystem.
     pub(crate) fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let generation = handle.generation();
         let editor = Editor { tree_roots: &self.tree_roots, source: self, generation };
-        // Before what holds the reservations for them.
+        // The hooks, which hold the reservations for these, are called after them.
         let merged = self
             .sums
             .merge(&editor)
@@ -254,12 +256,12 @@ impl TransactionManager {
         merged.inspect_err(|error| self.fail(&error.to_string()))
     }
 
-    /// Asks for a merge soon, without waiting.
+    /// Requests a merge soon, without waiting.
     pub fn request_merge(&self) {
         self.worker.request_merge();
     }
 
-    /// Commits, and opens the image to the next writer. Nobody uses the ledger any more.
+    /// Commits, and opens the image to the next writer. No other thread uses the manager any more.
     pub fn close(&self) -> Result<()> {
         self.volume().closing();
         self.worker.stop();
@@ -267,8 +269,8 @@ impl TransactionManager {
     }
 }
 
-/// Refuses filesystems that are in the middle of what only Linux can go on with, or that it does
-/// not mount.
+/// Refuses filesystems in the middle of an operation that only Linux can continue, and those that
+/// Linux does not mount.
 fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
     mountable::check_roots(tree_roots)?;
     let roots = tree_roots.roots();
@@ -284,14 +286,14 @@ fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
     Ok(())
 }
 
-/// Whether a tree has an item of this object and kind.
+/// Returns true if a tree has an item of this object and kind.
 fn has(tree_roots: &TreeRoots, tree: &Tree, key: Key) -> Result<bool> {
     let cursor = tree_roots.cursor(tree, &key, ReadAhead::Off)?;
     let of = |key: Key| (key.objectid, key.kind);
     Ok(cursor.item().is_some_and(|item| of(item.key) == of(key)))
 }
 
-/// Whether a device replacement is neither ended nor was ever begun.
+/// Returns true if a device replacement is in progress.
 fn replaces_device(tree_roots: &TreeRoots) -> Result<bool> {
     let tree = tree_roots.tree(TreeId::DEV)?;
     let cursor = tree_roots.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;

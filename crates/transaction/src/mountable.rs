@@ -1,8 +1,8 @@
 //! Checks of trees that Linux makes when it mounts.
 //!
-//! 1. A filesystem of which Linux cannot read that is not written: a change could not be read
-//!    there, and might hide what is left to repair.
-//! 2. Root blocks alone are looked at, as Linux does: what is below them fails where it is used.
+//! 1. A filesystem that fails a check is not opened for writing: Linux could not read a change, and
+//!    the change might hide what is left to repair.
+//! 2. Only root blocks are checked, as in Linux: damage below them is an error where it is used.
 
 use userbtrfs_btree::{ReadAhead, Tree};
 use userbtrfs_format::{CompatRoFlags, ItemKind, Key, TreeId};
@@ -14,7 +14,7 @@ use crate::roots::TreeRoots;
 const REQUIRED: [TreeId; 5] =
     [TreeId::EXTENT, TreeId::DEV, TreeId::CSUM, TreeId::FS, TreeId::DATA_RELOC];
 
-/// Checks that the roots of the trees can be read that Linux reads.
+/// Checks that Linux can read the roots of the trees that it reads at mount.
 pub(crate) fn check_roots(tree_roots: &TreeRoots) -> Result<()> {
     let compat_ro = tree_roots.store().volume().superblock().compat_ro;
     let with = |flag, tree| compat_ro.contains(flag).then_some(tree);
@@ -40,8 +40,8 @@ fn check_root(tree_roots: &TreeRoots, id: TreeId) -> Result<()> {
     }
 }
 
-/// Checks that the items of each inode follow one another, the inode or another item of it first:
-/// Linux reads no leaf with items of an inode cache, or of a file, that has lost its inode.
+/// Checks that each item of an inode follows the inode item or another item of that inode: Linux
+/// rejects a leaf with items of an inode cache, or of a file, that has lost its inode.
 fn check_owners(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
     let mut cursor = tree_roots.cursor(tree, &Key::MIN, ReadAhead::Off)?;
     let mut before: Option<u64> = None;
@@ -56,7 +56,7 @@ fn check_owners(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Items that follow their inode.
+/// The kinds of items that follow their inode.
 const OF_INODE: [ItemKind; 6] = [
     ItemKind::INODE_REF,
     ItemKind::INODE_EXTREF,

@@ -1,8 +1,8 @@
 //! The trees of a filesystem, found by number.
 //!
-//! 1. A tree is looked up in the root tree once; who asks again gets the same [`Tree`].
+//! 1. A tree is looked up in the root tree once; later calls return the same [`Tree`].
 //! 2. A root with no references is being deleted: it is not found.
-//! 3. The root tree and the chunk tree are in no tree: the superblock says where they are.
+//! 3. The root tree and the chunk tree are in no tree: the superblock holds their roots.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub struct TreeRoots {
 }
 
 impl TreeRoots {
-    /// The trees of `volume`; about `cache_bytes` of their nodes are kept in memory.
+    /// Returns the trees of `volume`, with a node cache of about `cache_bytes`.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let superblock = volume.superblock();
         let roots = Arc::new(Tree::new(
@@ -45,7 +45,7 @@ impl TreeRoots {
         Self { store, roots, found: Mutex::new(Class::CacheShard, known.into_iter().collect()) }
     }
 
-    /// Where nodes come from.
+    /// The store of tree nodes.
     pub fn store(&self) -> &NodeStore {
         &self.store
     }
@@ -55,7 +55,7 @@ impl TreeRoots {
         &self.roots
     }
 
-    /// The tree of a number.
+    /// Returns the tree `id`; fails if it does not exist or is being deleted.
     pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         if let Some(tree) = self.found.lock().get(&id) {
             return Ok(Arc::clone(tree));
@@ -66,13 +66,13 @@ impl TreeRoots {
         Ok(Arc::clone(self.found.lock().entry(id).or_insert(tree)))
     }
 
-    /// The root item of a tree that is not being deleted.
+    /// Returns the root item of a tree; `None` if it does not exist or is being deleted.
     pub fn root_item(&self, id: TreeId) -> Result<Option<RootItem>> {
         let found = self.root_entry(id)?.map(|(_, item)| item);
         Ok(found.filter(|root| root.refs > 0))
     }
 
-    /// The root item of a tree, whatever its state, and its key.
+    /// Returns the root item of a tree in any state, and its key.
     pub(crate) fn root_entry(&self, id: TreeId) -> Result<Option<(Key, RootItem)>> {
         let key = Key::new(id.0, ItemKind::ROOT_ITEM, 0);
         let cursor = self.cursor(&self.roots, &key, ReadAhead::Off)?;

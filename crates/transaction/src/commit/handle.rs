@@ -12,19 +12,19 @@ use crate::manager::TransactionManager;
 use crate::space;
 use crate::space::file_data::FileExtentRef;
 
-/// See [`Handle::most_for`].
+/// The space that a byte of changes in memory can cost: see [`Handle::most_for`].
 const COST_OF_BYTE: u64 = 8;
-/// Few changes cost less, as so many items.
+/// The space that a few changes can cost in any case, in items.
 const COST_OF_FEW: u64 = 64;
 
-/// As what a transaction is joined.
+/// The purpose of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// Who waits for the device meanwhile: for a group of log changes
+    /// A thread that waits for the device meanwhile: for a group of log changes
     /// ([`TransactionManager::sync_log`]), to write leaves early ([`Handle::write_early`]), or to
-    /// repair copies.
+    /// repair mirrors.
     Writing,
-    /// A change on behalf of a caller. It waits for no device, but for what must be read.
+    /// A change on behalf of a caller. It does not wait for the device, except to read.
     Operation,
     /// The completion of written data, for which operations may wait.
     Finish,
@@ -40,12 +40,12 @@ impl From<HandleKind> for JoinKind {
     }
 }
 
-/// Membership in a transaction. While it lives the transaction cannot be handed over to its
-/// writing; a thread has one at most.
+/// Membership in a transaction, which cannot be handed over to be written while the handle exists;
+/// a thread has at most one.
 pub struct Handle<'a> {
     pub(super) transactions: &'a TransactionManager,
     transaction_guard: TransactionGuard<'a>,
-    /// How many items were changed under it.
+    /// The number of items that were changed under it.
     changed: Cell<u64>,
     /// Leaves that are being written early.
     pub(super) early: RefCell<Option<BackgroundWriteout>>,
@@ -66,28 +66,28 @@ impl<'a> Handle<'a> {
 
     /// Changes items of a tree; the keys of `edits` ascend strictly.
     ///
-    /// Where it fails, part of the changes may be made: unless the caller can live with that, it
-    /// must fail the filesystem ([`TransactionManager::fail`]).
+    /// If it fails, part of the changes may be made: unless the caller can handle that, it must
+    /// fail the filesystem ([`TransactionManager::fail`]).
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         self.changed.set(self.changed.get() + edits.len() as u64);
         Ok(tree.apply(self.transactions.tree_roots().store(), self.transactions, edits)?)
     }
 
-    /// A file refers to an extent that nobody referred to before: what
-    /// [`TransactionManager::allocate_data`] gave, whole.
+    /// Adds the first reference of a file to a new extent: all of what
+    /// [`TransactionManager::allocate_data`] returned.
     ///
-    /// From now on the extent is counted: its space comes back when nobody refers to it any more,
-    /// after the commit that says so. Its checksums are added under the same handle.
+    /// From now on the references of the extent are counted: its space is freed when none is left,
+    /// after the commit that records that. Its checksums are added under the same handle.
     pub fn allocated_data(&self, first: &FileExtentRef) {
         self.transactions.refs.allocated_data(first.logical, first.len, first.backref());
     }
 
-    /// A file refers to a counted extent once more: another item of its does.
+    /// Adds a reference of a file to a counted extent, for another item of the file.
     pub fn add_file_extent(&self, reference: &FileExtentRef) {
         self.change_file_extent(true, reference);
     }
 
-    /// A file refers to a counted extent once less.
+    /// Drops a reference of a file to a counted extent.
     pub fn drop_file_extent(&self, reference: &FileExtentRef) {
         self.change_file_extent(false, reference);
     }
@@ -97,9 +97,9 @@ impl<'a> Handle<'a> {
         self.transactions.refs.change(&RefChange { add, extent, backref });
     }
 
-    /// The space that all changes together can cost at most that take so many bytes in memory,
-    /// and so about half of that in leaves: each block there is is copied, and each new leaf is at
-    /// least a quarter full; and some blocks, since there is no part of one.
+    /// Returns the most space that all changes together can cost that take `bytes` in memory, and
+    /// so about half of that in leaves: each existing block is copied, and each new leaf is at
+    /// least a quarter full; some blocks are added, since there is no part of one.
     pub fn most_for(&self, bytes: u64) -> u64 {
         let copied = self.transactions.space.usage(space::SpaceKind::Metadata).allocated;
         let some =
@@ -107,7 +107,7 @@ impl<'a> Handle<'a> {
         copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }
 
-    /// Something in a subvolume changed: its root item will say when.
+    /// Records that a subvolume changed: the commit updates the times in its root item.
     pub fn subvolume_changed(&self, id: TreeId) {
         self.transactions.changed.lock().touch(id);
     }

@@ -1,7 +1,7 @@
-//! Quota groups: what they count is not kept up.
+//! Quota groups, whose counts are not maintained.
 //!
-//! The first commit marks them as inconsistent, as Linux does where it loses count; a rescan there
-//! counts anew.
+//! The first commit marks them as inconsistent, as Linux does when it loses count; a rescan by
+//! Linux counts again.
 
 use userbtrfs_btree::{ItemEdit, ReadAhead};
 use userbtrfs_format::{ItemKind, Key, QgroupStatus, TreeId};
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 
 const STATUS: Key = Key::new(0, ItemKind::QGROUP_STATUS, 0);
 
-/// The flag of quota groups whose counts are not to be relied on.
+/// The flag of quota groups whose counts are unreliable.
 const INCONSISTENT: u64 = 1 << 2;
 
-/// Marks quota groups as inconsistent, where there are any.
+/// Marks quota groups as inconsistent, if there are any.
 pub(super) fn mark(editor: &Editor<'_>) -> Result<()> {
     let tree = match editor.tree_roots.tree(TreeId::QUOTA) {
         Ok(tree) => tree,

@@ -12,31 +12,31 @@ use crate::editor::Editor;
 use crate::error::{Error, Result};
 use crate::space::{Space, is_of_books};
 
-/// Trees that the running transaction changed, and whose root items do not say so yet.
+/// The trees that the running transaction changed and whose root items are not updated yet.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedRoots {
     roots: BTreeSet<TreeId>,
-    /// Subvolumes in which something changed that people see.
+    /// Subvolumes with changes that are visible to users.
     touched: BTreeSet<TreeId>,
 }
 
 impl ChangedRoots {
-    /// The root of a tree moved.
+    /// Records that the root of a tree moved.
     pub(crate) fn change(&mut self, tree: TreeId) {
         self.roots.insert(tree);
     }
 
-    /// The root item of a subvolume is to say when it changed.
+    /// Records that the change time in the root item of a subvolume is to be updated.
     pub(crate) fn touch(&mut self, subvolume: TreeId) {
         self.touched.insert(subvolume);
     }
 
-    /// Whether no root item is to be changed, nor one of the two that the superblock names.
+    /// Returns true if no root item is to be changed, nor one of the two roots in the superblock.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty() && self.touched.is_empty()
     }
 
-    /// Takes those that have root items.
+    /// Takes the trees that have root items; and the subvolumes among them that were touched.
     fn take(&mut self) -> (BTreeSet<TreeId>, BTreeSet<TreeId>) {
         let of_superblock = [TreeId::ROOT, TreeId::CHUNK];
         let mut roots = mem::take(&mut self.roots);
@@ -47,7 +47,7 @@ impl ChangedRoots {
     }
 }
 
-/// Writes the root items of trees that changed; gives how many.
+/// Writes the root items of trees that changed; returns how many.
 pub(super) fn write(
     editor: &Editor<'_>,
     changed: &Mutex<ChangedRoots>,
@@ -72,14 +72,14 @@ pub(super) fn write(
     Ok(count)
 }
 
-/// Makes a root item lead to the root that its tree has now; gives by how many bytes the tree grew.
+/// Updates the root in a root item to that of its tree; returns by how many bytes the tree grew.
 fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -> i64 {
     let nodesize = i64::from(editor.tree_roots.store().volume().geometry().nodesize);
     let grown = tree.take_growth().saturating_mul(nodesize);
     let root = tree.root();
     (item.logical, item.level) = (root.logical, root.level);
     item.generation = root.generation;
-    // Linux resets the long structure where the two differ.
+    // Linux resets the long structure if the two differ.
     item.generation_v2 = item.extended.is_some().then_some(root.generation);
     item.bytes_used = item.bytes_used.saturating_add_signed(grown);
     grown

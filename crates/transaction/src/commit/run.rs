@@ -1,22 +1,22 @@
 //! The commit of a transaction, stage by stage.
 //!
-//! 1. The transaction before is waited for, and who waits for the device in this one; then the
-//!    door is closed: no change begins, those begun end.
-//! 2. The logs of the transaction are dropped, since it will say all that they say. Everything
-//!    that waits in memory is merged into the trees.
-//! 3. References, block groups, chunks and root items are written into their trees, again and
-//!    again until nothing is left to write. No block goes to the device meanwhile: it would have
-//!    to be copied for the next round. Leaves that were written before, for want of memory, are
-//!    where no superblock leads to yet.
+//! 1. The commit waits for the previous transaction, and for the threads of this one that wait for
+//!    the device; then it shuts out operations: no change begins any more, and the open ones end.
+//! 2. The logs of the transaction are dropped, since the commit contains all that they do. All
+//!    changes that are delayed in memory are merged into the trees.
+//! 3. References, block groups, chunks and root items are written into their trees, repeatedly
+//!    until nothing is left to write. No block is written to the device meanwhile: it would have to
+//!    be copied for the next round. Leaves that were written before, to free memory, are where no
+//!    superblock leads to yet.
 //! 4. The superblock is made; the transaction is handed over, and the next one runs. Nothing of
 //!    this one changes any more: its blocks are of an earlier generation now.
-//! 5. The blocks are written, a flush makes them durable, then the superblock is written: first
-//!    the primary copy, durable at once.
-//! 6. What the superblock before led to alone is given back to the device, where that is wanted,
-//!    and then free.
+//! 5. The blocks are written, a flush makes them durable, then the superblock is written: first the
+//!    primary copy, durable at once.
+//! 6. The space that only the previous superblock led to is discarded on the device, if that is
+//!    enabled, and then freed.
 //!
-//! Whatever fails ends all writing. Before the superblock of stage 5 the device shows the
-//! transaction before, from there on this one.
+//! Any failure ends all writing. Before the superblock of stage 5 is written, the device has the
+//! previous transaction; after that, this one.
 
 use userbtrfs_btree::DirtyList;
 use userbtrfs_format::{Superblock, TreeId};
@@ -29,46 +29,47 @@ use crate::error::Result;
 use crate::manager::TransactionManager;
 use crate::space::Pinned;
 
-/// Rounds after which a commit that still finds changes to write is taken for one without end.
+/// The number of rounds after which a commit that still finds changes to write is taken for
+/// endless.
 const ROUNDS_MAX: usize = 64;
 
-/// A transaction as it will be on the device.
+/// A transaction with its final contents.
 struct CommittedTransaction {
     superblock: Superblock,
     nodes: DirtyList,
-    /// What the superblock before led to alone.
+    /// The space that only the previous superblock leads to.
     pinned: Pinned,
 }
 
 impl TransactionManager {
-    /// Makes everything durable that was changed before the call. The caller is in no
-    /// transaction. Where nothing changed, nothing is written.
+    /// Makes all changes before the call durable. The caller is in no transaction. If nothing
+    /// changed, nothing is written.
     #[track_caller]
     pub fn commit(&self) -> Result<()> {
         self.commit_for(CommitTrigger::Asked)
     }
 
-    /// As [`TransactionManager::commit`], for another cause than that somebody asked.
+    /// Like [`TransactionManager::commit`], for another cause than a caller's request.
     #[track_caller]
     pub(crate) fn commit_for(&self, cause: CommitTrigger) -> Result<()> {
         self.commit_running(cause).map(drop)
     }
 
-    /// What was committed, by cause.
+    /// Returns the number of commits, by cause.
     pub fn commits(&self) -> Commits {
         self.commits.get()
     }
 
-    /// As [`TransactionManager::commit`], for a sync, of a transaction that was running when the
-    /// caller was in it: where it is durable by now, nothing is to be done.
+    /// Like [`TransactionManager::commit`], for a sync, of a transaction that was running when the
+    /// caller was in it; if it is durable by now, nothing is done.
     #[track_caller]
     pub fn commit_transaction(&self, generation: u64) -> Result<()> {
         self.transaction_state.check()?;
         self.commit_generation(generation, CommitTrigger::Sync).map(drop)
     }
 
-    /// As [`TransactionManager::commit`]; then what the transaction freed is free. Block groups
-    /// that are empty are taken out, too. Says whether there was anything to commit.
+    /// Like [`TransactionManager::commit`]; on return, what the transaction freed is free. Empty
+    /// block groups are removed, too. Returns true if there was anything to commit.
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
         self.transaction_state.check()?;
@@ -76,7 +77,7 @@ impl TransactionManager {
             return Ok(false);
         }
         let before = self.transaction_state.generation();
-        // What was held over a commit is pinned though nothing changed.
+        // Space that a commit left pinned for a write in place can be freed though nothing changed.
         let frees = || self.space.has_pinned() || !self.space.empty_groups().is_empty();
         let generation = match self.is_clean() && frees() {
             true => self.commit_generation(before, CommitTrigger::Space)?,
@@ -86,27 +87,28 @@ impl TransactionManager {
         Ok(generation == before)
     }
 
-    /// Waits until a transaction is durable that was handed over: one before the running one.
+    /// Waits until a transaction before the running one is durable.
     #[track_caller]
     pub fn wait_durable(&self, generation: u64) -> Result<()> {
         Ok(self.transaction_state.wait_durable(generation)?)
     }
 
-    /// Waits until nothing is left to be done of the transactions that were handed over: what they
-    /// freed is given back to the device, where that is wanted, and free.
+    /// Waits until all transactions before the running one are completed: what they freed is
+    /// discarded on the device, if that is enabled, and free.
     #[track_caller]
     pub fn wait_completed(&self) -> Result<()> {
         Ok(self.transaction_state.wait_completed(self.transaction_state.generation() - 1)?)
     }
 
-    /// Gives the transaction that is durable then.
+    /// Commits the running transaction if it has changes; returns the transaction that is durable
+    /// then.
     #[track_caller]
     fn commit_running(&self, cause: CommitTrigger) -> Result<u64> {
         self.transaction_state.check()?;
         let generation = self.transaction_state.generation();
-        // Who commits it leaves it clean before it is durable.
+        // A transaction that is being committed is clean before it is durable.
         if self.is_clean() && self.transaction_state.is_left_alone(generation) {
-            // What was changed before may still be on its way.
+            // Earlier changes may still be in flight.
             self.transaction_state.wait_durable(generation - 1)?;
             return Ok(generation - 1);
         }
@@ -125,7 +127,7 @@ impl TransactionManager {
         Ok(generation)
     }
 
-    /// Whether the running transaction has changed nothing.
+    /// Returns true if the running transaction has changed nothing.
     fn is_clean(&self) -> bool {
         self.participants().all(|participant| participant.is_clean())
             && self.changed.lock().is_empty()
@@ -152,17 +154,17 @@ impl TransactionManager {
         Ok(())
     }
 
-    /// Does a part of a commit, or of a log's; where it fails, that is the reason why nothing is
-    /// written any more. It is told while the commit is there: whose end without an end is a
-    /// reason, too.
+    /// Runs a part of a commit, or of a log commit; if it fails, that is the reason why nothing is
+    /// written any more. The error is recorded before the `Commit` drops: dropping it unfinished
+    /// would record a less specific one.
     pub(crate) fn telling<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
         part().inspect_err(|error| self.fail(&error.to_string()))
     }
 
-    /// Stages 2 to 4, but for the hand-over.
+    /// Stages 2 to 4, except for `unblock`.
     fn finish_trees(&self, commit: &Commit<'_, CommitDoing>) -> Result<CommittedTransaction> {
         self.drop_logs()?;
-        // Nobody is in the middle of handing an extent from one file to another.
+        // No thread is moving an extent from one file to another now.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
         self.merge(&Handle::new(self, commit.transaction_guard()), FlushScope::All)?;
         self.write_books(commit)?;
@@ -191,7 +193,7 @@ impl TransactionManager {
             if self.tree_roots.roots().root().generation == commit.generation() {
                 return Ok(());
             }
-            // Nothing changed after all. But the root that a superblock names is of its generation.
+            // Nothing changed after all. But the root in a superblock must be of its generation.
             self.changed.lock().change(TreeId::EXTENT);
         }
         unreachable!("a block is copied once in a transaction, so the rounds end")
@@ -203,7 +205,7 @@ impl TransactionManager {
 
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
         let mut failed = None;
-        // While some are written the next are sealed.
+        // While some blocks are written the next are sealed.
         let sealed = self.tree_roots.store().seal(nodes);
         let blocks = sealed.map_while(|sealed| sealed.map_err(|error| failed = Some(error)).ok());
         let written = self.volume().write_blocks(blocks);

@@ -1,9 +1,9 @@
-//! What a commit writes about space: references, block groups, chunks.
+//! The items about space that a commit writes: references, block groups, chunks.
 //!
-//! 1. A chunk's items are written before the references of blocks in it: the free space tree
-//!    must know a block group before anything of it is taken.
-//! 2. Each of these changes trees, and so makes new references: they are done again until
-//!    nothing is left. That ends, because a block is copied at most once in a transaction.
+//! 1. A chunk's items are written before the references of blocks in it: the free space tree must
+//!    have a block group before space in it is allocated.
+//! 2. Each of these changes trees, and so makes new references: they are repeated until nothing is
+//!    left. That ends, because a block is copied at most once in a transaction.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::{checksums, free_tree};
 /// The object id of device items.
 const DEVICE_ITEMS: u64 = 1;
 
-/// The books of one commit.
+/// Writes the items about space of one commit.
 pub(super) struct SpaceItemWriter<'a> {
     pub(super) transactions: &'a TransactionManager,
     pub(super) editor: Editor<'a>,
@@ -35,8 +35,8 @@ impl<'a> SpaceItemWriter<'a> {
         Self { transactions, editor }
     }
 
-    /// Makes the free space tree anew where it is not valid. Nothing that this transaction changed
-    /// is in the extent tree yet; its new block groups are entered once more.
+    /// Rebuilds the free space tree if it is not valid. Nothing that this transaction changed is in
+    /// the extent tree yet; its new block groups are added once more with their chunks.
     pub(super) fn mend_free_space_tree(&self) -> Result<()> {
         let compat = self.transactions.volume().superblock().compat_ro;
         if !self.has_free_space_tree() || compat.contains(CompatRoFlags::FREE_SPACE_TREE_VALID) {
@@ -46,7 +46,7 @@ impl<'a> SpaceItemWriter<'a> {
         free_tree::rebuild(&self.editor, &groups)
     }
 
-    /// Brings delayed references into the extent tree until there are none.
+    /// Applies delayed references to the extent tree until there are none.
     pub(super) fn run_references(&self) -> Result<()> {
         loop {
             self.write_new_chunks()?;
@@ -83,7 +83,7 @@ impl<'a> SpaceItemWriter<'a> {
         self.transactions.space.pin(logical, len)
     }
 
-    /// Changes the free space tree, where there is one.
+    /// Changes the free space tree, if there is one.
     fn turn(
         &self,
         logical: Logical,
@@ -94,7 +94,7 @@ impl<'a> SpaceItemWriter<'a> {
             return Ok(());
         }
         let chunk = self.transactions.volume().chunk_of(logical)?;
-        // What an image says of an extent may be anything.
+        // The extent items of an image may hold any values.
         if logical.checked_add(len).is_none_or(|end| end > chunk.end()) {
             return Err(SpaceDamage::NotInUse { logical, len }.into());
         }
@@ -106,7 +106,7 @@ impl<'a> SpaceItemWriter<'a> {
         superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE)
     }
 
-    /// Writes what block groups hold, where that changed; gives how many did.
+    /// Writes the items of block groups that changed; returns how many did.
     pub(super) fn write_groups(&self) -> Result<usize> {
         let changed = self.transactions.space.take_changed_groups();
         let mut edits: Vec<_> =
@@ -124,7 +124,7 @@ impl<'a> SpaceItemWriter<'a> {
         }
     }
 
-    /// Writes the chunks that were made.
+    /// Writes the items of new chunks.
     fn write_new_chunks(&self) -> Result<()> {
         loop {
             let made = self.transactions.space.take_planned();
@@ -149,7 +149,7 @@ impl<'a> SpaceItemWriter<'a> {
         if !self.has_free_space_tree() {
             return Ok(());
         }
-        // Places of superblock mirrors are free there too: only nobody gives them out.
+        // The places of superblock mirrors are free there too: just not allocated.
         let all = range_of(chunk);
         free_tree::add_group(&self.editor, &all, std::slice::from_ref(&all))
     }
@@ -159,7 +159,7 @@ impl<'a> SpaceItemWriter<'a> {
         Key::new(id, ItemKind::DEV_EXTENT, physical.0)
     }
 
-    /// Says how much of the device is given to chunks.
+    /// Writes how much of the device is given to chunks.
     fn write_device_item(&self) -> Result<()> {
         let mut device = self.transactions.volume().superblock().device.clone();
         device.bytes_used = self.transactions.space.device_used();
@@ -168,7 +168,7 @@ impl<'a> SpaceItemWriter<'a> {
         self.editor.apply(TreeId::CHUNK, &mut [put])
     }
 
-    /// Removes block groups that nothing is in.
+    /// Removes empty block groups.
     pub(super) fn remove_empty_groups(&self) -> Result<()> {
         for start in self.transactions.space.empty_groups() {
             if let Some(chunk) = self.transactions.space.remove_group(start) {

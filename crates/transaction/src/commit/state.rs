@@ -1,23 +1,23 @@
-//! The gate: the handshake between those who change a transaction and the one who commits it.
+//! The states of transactions: the handshake between threads that change a transaction and the one
+//! that commits it.
 //!
-//! 1. There are at most two transactions: N + 1, which is *running*, and N, which is being
-//!    written. Who joins, joins the running one.
-//! 2. Every ticket that is counted belongs to the running transaction: N is handed over only
-//!    when nobody is in it, and from then on nothing of it changes.
-//! 3. A transaction has one leader, who takes it through its stages, in order, one call each.
-//! 4. Each event has its own waiters: who waits for the super of N is not woken before it is
-//!    durable, whatever else happens to N.
-//! 5. A failure is for good: the first reason stays, everybody who waits is woken with it, and
-//!    no stage is entered any more. What became durable before it stays durable.
-//! 6. A leader who gives up, and a panic while a ticket is held, are failures: what they left
-//!    half done is never committed.
-//! 7. Who changes names waits for no device: operations are shut out only when those who wait for
-//!    one, in this transaction or to write the one before, are done with it.
-//! 8. A thread is in a transaction once: a ticket, and leadership, are entered in the lock order
-//!    as a transaction handle. So neither does a leader wait for its own ticket.
+//! 1. There are at most two transactions: N + 1, which is *running*, and N, which is being written.
+//!    A thread always joins the running one.
+//! 2. Every guard that is counted belongs to the running transaction: N is unblocked only when no
+//!    guard of it is left, and from then on nothing of it changes.
+//! 3. A transaction has one leader, which takes it through its stages, in order, one call each.
+//! 4. Each event has its own waiters: a thread that waits for the superblock of N is not woken
+//!    before it is durable, whatever else happens to N.
+//! 5. A failure is permanent: the first reason is kept, all waiters are woken with it, and no stage
+//!    is entered any more. What became durable before it stays durable.
+//! 6. A leader that gives up, and a panic while a guard is held, are failures: the half-done
+//!    changes are never committed.
+//! 7. A thread that changes names does not wait for the device: operations are shut out only when
+//!    the threads that wait for it, in this transaction or to write the previous one, are done.
+//! 8. A thread is in a transaction once: a guard, and leadership, are entered in the lock order as
+//!    a transaction handle. So a leader does not wait for its own guard either.
 //!
-//! What this module does not do: it knows nothing of trees, of space or of devices, nor when a
-//! commit is due.
+//! This module knows nothing of trees, space or devices, nor when a commit is due.
 
 mod commit;
 #[cfg(all(test, loom))]
@@ -41,36 +41,38 @@ use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard, OnceLock};
 pub(crate) use commit::{Commit, CommitDoing, Open};
 use stage::State;
 
-/// Where a filesystem's transactions begin and end.
+/// The state of a filesystem's transactions.
 pub(crate) struct TransactionState {
     state: Mutex<State>,
-    /// The running transaction, for those who only want to know; changed under `state`.
+    /// The running transaction, for readers without the lock; changed under `state`.
     running: AtomicU64,
     events: StateWaiters,
-    /// Who is told of a failure.
+    /// The callback for a failure.
     told: OnceLock<OnFailure>,
 }
 
-/// What a failure is told to: it does no more than pass it on, since who fails may hold locks.
+/// A callback for a failure. It only passes the failure on, since the failing thread may hold
+/// locks.
 type OnFailure = Box<dyn Fn(Failed) + Send + Sync>;
 
-/// What is waited for, each by its own waiters. A failure wakes all.
+/// The events that are waited for, each by its own waiters. A failure wakes all.
 #[derive(Default)]
 struct StateWaiters {
-    /// Nobody of the kind that the leader waits for is left. One waiter: the leader.
+    /// No guard of the kind that the leader waits for is left. One waiter: the leader.
     drained: Condvar,
     /// The next transaction runs.
     handed_over: Condvar,
-    /// The super of the transaction that is being written is durable.
+    /// The superblock of the transaction that is being written is durable.
     durable: Condvar,
-    /// What that transaction replaced may be used again. One of its waiters is the next leader.
+    /// What that transaction replaced may be reused. One of the waiters is the next leader.
     completed: Condvar,
 }
 
-/// Who joins a transaction, and so how long into a commit it may.
+/// The kind of a guard, which decides how long into a commit it may join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinKind {
-    /// Who waits for the device meanwhile: a sync by the log, a merge that writes leaves early.
+    /// A thread that waits for the device meanwhile: a sync by the log, a merge that writes leaves
+    /// early.
     Writing,
     /// A change on behalf of a caller.
     Operation,
@@ -86,35 +88,35 @@ pub(crate) enum Failed {
     /// The first failure.
     #[error("the filesystem has turned read-only: {0}")]
     Error(String),
-    /// Somebody wanted it so.
+    /// A caller shut the filesystem down.
     #[error("the filesystem was shut down")]
     ShutDown,
 }
 
-/// What a thread that asks for a commit becomes.
+/// The role of a thread that asks for a commit.
 #[derive(Debug)]
 pub(crate) enum CommitRole<'g> {
-    /// It commits the transaction.
+    /// The thread commits the transaction.
     Lead(Commit<'g, Open>),
-    /// Somebody else does, or has: [`TransactionState::wait_durable`].
+    /// Another thread does, or has: see [`TransactionState::wait_durable`].
     Joined,
 }
 
-/// Membership in a transaction; it leaves when dropped, on the thread that joined.
+/// Membership in a transaction, which ends when the guard is dropped, on the thread that joined.
 #[derive(Debug)]
 #[must_use = "the transaction is left when the ticket is dropped"]
 pub(crate) struct TransactionGuard<'g> {
     transaction_state: &'g TransactionState,
     kind: JoinKind,
     generation: u64,
-    /// Whether the thread was panicking already when it joined.
+    /// True if the thread was panicking already when it joined.
     unwinding: bool,
-    // The thread's list forgets it after the transaction is left: fields drop after `drop`.
+    // Leaves the thread's list after the transaction is left: fields drop after `drop`.
     _held: Held,
 }
 
 impl TransactionState {
-    /// A gate where the transaction `first` runs; those before it are durable.
+    /// Returns a state in which transaction `first` runs; those before it are durable.
     pub(crate) fn new(first: u64) -> Self {
         Self {
             state: Mutex::new(Class::TransactionState, State::new(first)),
@@ -124,12 +126,12 @@ impl TransactionState {
         }
     }
 
-    /// The number of the running transaction. Without a ticket it may be over at once.
+    /// Returns the number of the running transaction. Without a guard it may be outdated at once.
     pub(crate) fn generation(&self) -> u64 {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Joins the running transaction, waiting while it takes no more of this kind.
+    /// Joins the running transaction; waits while it does not admit guards of this kind.
     #[track_caller]
     pub(crate) fn join(&self, kind: JoinKind) -> Result<TransactionGuard<'_>, Failed> {
         assert!(kind != JoinKind::Commit, "only the leader has tickets of this kind");
@@ -148,7 +150,7 @@ impl TransactionState {
         })
     }
 
-    /// Asks for the commit of transaction `generation`, which a thread may do that is in none.
+    /// Asks for the commit of transaction `generation`, from a thread that is in no transaction.
     #[track_caller]
     pub(crate) fn begin_commit(&self, generation: u64) -> Result<CommitRole<'_>, Failed> {
         let held = Held::acquire(in_transaction());
@@ -166,22 +168,23 @@ impl TransactionState {
         })
     }
 
-    /// Whether transaction `generation` runs, and nobody commits it.
+    /// Returns true if transaction `generation` runs and no thread commits it.
     pub(crate) fn is_left_alone(&self, generation: u64) -> bool {
         self.state.lock().is_left_alone(generation)
     }
 
-    /// Whether the super of transaction `generation` is durable.
+    /// Returns true if the superblock of transaction `generation` is durable.
     pub(crate) fn is_durable(&self, generation: u64) -> bool {
         self.state.lock().is_durable(generation)
     }
 
-    /// Waits until the super of transaction `generation` is durable. Does not begin its commit.
+    /// Waits until the superblock of transaction `generation` is durable. Does not begin its
+    /// commit.
     ///
-    /// Who is in the running transaction may wait for the one before it.
+    /// A thread in the running transaction may wait for the one before it.
     #[track_caller]
     pub(crate) fn wait_durable(&self, generation: u64) -> Result<(), Failed> {
-        // Who waits for the running transaction while in it waits for itself.
+        // A thread in the running transaction that waits for it would wait for itself.
         let _held = (generation >= self.generation()).then(|| Held::acquire(in_transaction()));
         let mut state = self.state.lock();
         while !state.is_durable(generation) {
@@ -191,14 +194,14 @@ impl TransactionState {
         Ok(())
     }
 
-    /// Waits until transaction `generation` is completed: what it replaced may be used again.
+    /// Waits until transaction `generation` is completed: what it replaced may be reused.
     #[track_caller]
     pub(crate) fn wait_completed(&self, generation: u64) -> Result<(), Failed> {
         let _held = (generation >= self.generation()).then(|| Held::acquire(in_transaction()));
         self.completed(self.state.lock(), generation).map(drop)
     }
 
-    /// Ends all commits, for this reason; of several reasons the first stays, and is told.
+    /// Ends all commits, for this reason; the first of several reasons is kept and reported.
     pub(crate) fn fail(&self, why: impl Into<String>) {
         let failed = Failed::Error(why.into());
         if self.end(failed.clone())
@@ -208,17 +211,18 @@ impl TransactionState {
         }
     }
 
-    /// Has the failure told that comes; not one that was before, nor a shutdown. To be called once.
+    /// Registers a callback for the next failure; not for an earlier one, nor for a shutdown.
+    /// Panics if called twice.
     pub(crate) fn tell_failure(&self, tell: impl Fn(Failed) + Send + Sync + 'static) {
         assert!(self.told.set(Box::new(tell)).is_ok(), "one is told");
     }
 
-    /// Ends all commits, since somebody wants that; of several reasons the first stays.
+    /// Ends all commits, because a caller asked for it; the first of several reasons is kept.
     pub(crate) fn shut_down(&self) {
         self.end(Failed::ShutDown);
     }
 
-    /// Says whether it was the first reason.
+    /// Returns true if this was the first reason.
     fn end(&self, failed: Failed) -> bool {
         let is_first = self.state.lock().fail(failed);
         let StateWaiters { drained, handed_over, durable, completed } = &self.events;
@@ -228,12 +232,12 @@ impl TransactionState {
         is_first
     }
 
-    /// Whether there was a failure.
+    /// Returns an error if there was a failure.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         self.state.lock().check()
     }
 
-    /// Sleeps until transaction `generation` is completed; the state is then still locked.
+    /// Sleeps until transaction `generation` is completed; returns the state, still locked.
     fn completed<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -272,7 +276,7 @@ impl Drop for TransactionGuard<'_> {
     }
 }
 
-/// The name under which tickets and leaders stand in the lock order.
+/// The identity of guards and leaders in the lock order.
 fn in_transaction() -> Identity {
     Identity::of(Class::TransactionHandle)
 }

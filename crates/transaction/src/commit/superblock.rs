@@ -1,8 +1,8 @@
 //! The superblock that ends a commit.
 //!
-//! 1. It is the one before, but for the roots, the sums and one of the four remembered sets of
-//!    roots: the one after the newest.
-//! 2. A pending log belongs to the commit before: it is gone.
+//! 1. It is the previous one, except for the roots, the byte counts and one of the four backup sets
+//!    of roots: the one after the newest.
+//! 2. A pending log belongs to the previous commit: it is dropped.
 
 use userbtrfs_btree::Root;
 use userbtrfs_format::{
@@ -12,7 +12,7 @@ use userbtrfs_format::{
 use crate::error::{Error, Result};
 use crate::manager::TransactionManager;
 
-/// Makes the superblock of transaction `generation`.
+/// Returns the superblock of transaction `generation`.
 pub(super) fn next(transactions: &TransactionManager, generation: u64) -> Result<Superblock> {
     let volume = transactions.volume();
     let mut superblock = (*volume.superblock()).clone();
@@ -29,15 +29,15 @@ pub(super) fn next(transactions: &TransactionManager, generation: u64) -> Result
     superblock.device.bytes_used = chunks_listed.device_used;
     superblock.sys_chunk_array = encode_sys_chunk_array(&chunks_listed.system);
     if superblock.uuid_tree_generation == before {
-        // The UUID tree was good, and no subvolume came or went.
+        // The UUID tree was valid, and no subvolume was added or removed.
         superblock.uuid_tree_generation = generation;
     }
     if superblock.cache_generation == generation {
-        // The old space cache does not know of this transaction.
+        // The old space cache does not have the changes of this transaction.
         superblock.cache_generation = 0;
     }
     if superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE) {
-        // It was made anew where it was not.
+        // If it was not valid, it was rebuilt.
         superblock.compat_ro |= CompatRoFlags::FREE_SPACE_TREE_VALID;
     }
     let newest =
@@ -57,7 +57,7 @@ fn backup(
         [TreeId::EXTENT, TreeId::FS, TreeId::DEV, TreeId::CSUM].map(|id| {
             match transactions.tree_roots.tree(id) {
                 Ok(tree) => Ok(tree.root()),
-                // A tree that is not there is remembered as none.
+                // The backup of a tree that does not exist is zero.
                 Err(Error::NoTree(_)) => Ok(Root { logical: Logical(0), level: 0, generation: 0 }),
                 Err(error) => Err(error),
             }

@@ -1,19 +1,19 @@
-//! Who had transactions committed.
+//! Causes of commits.
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-/// Who had a transaction committed.
+/// The cause of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CommitTrigger {
-    /// Whoever asked for it, or closed the filesystem.
+    /// A caller asked for it, or closed the filesystem.
     Asked,
     /// A sync that was not logged: [`FullCommitReason`](crate::FullCommitReason) says why.
     Sync,
-    /// Its time was over.
+    /// The commit interval was over.
     Age,
-    /// What it changed took too much memory.
+    /// Its changes took too much memory.
     Memory,
-    /// Space that it freed was wanted.
+    /// Space that it freed was needed.
     Space,
 }
 
@@ -21,12 +21,12 @@ impl CommitTrigger {
     /// All causes.
     pub const ALL: [Self; 5] = [Self::Asked, Self::Sync, Self::Age, Self::Memory, Self::Space];
 
-    /// Its place among all.
+    /// Returns its index in [`Self::ALL`].
     fn index(self) -> usize {
         Self::ALL.iter().position(|&cause| cause == self).expect("all are listed")
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked for",
@@ -43,13 +43,14 @@ impl CommitTrigger {
 pub struct Commits([u64; CommitTrigger::ALL.len()]);
 
 impl Commits {
-    /// How many for this cause. One that several had a cause for counts for the first.
+    /// Returns the number of commits for this cause. A commit with several causes counts for the
+    /// first.
     pub fn by(&self, cause: CommitTrigger) -> u64 {
         self.0[cause.index()]
     }
 }
 
-/// The same, while it is counted.
+/// The counters behind [`Commits`].
 #[derive(Default)]
 pub(crate) struct CommitCounts([AtomicU64; CommitTrigger::ALL.len()]);
 

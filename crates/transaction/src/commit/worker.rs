@@ -1,7 +1,7 @@
-//! The thread that merges and commits when nobody asks: in time, and under pressure.
+//! The thread that merges and commits in the background: in time, and under memory pressure.
 //!
-//! 1. It holds the ledger only while it works, so that a ledger that nobody uses goes.
-//! 2. What it fails at, the gate remembers; who changes something next is told.
+//! 1. It holds a reference to the manager only while it works, so that an unused one is dropped.
+//! 2. Its failures are kept in the transaction state; the next change returns them.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 use super::CommitTrigger;
 use crate::manager::TransactionManager;
 
-/// See the module's text.
+/// The background thread, and the requests to it.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -29,7 +29,7 @@ struct WorkerRequests {
     stop: bool,
 }
 
-/// When a commit is due, however much else there is to do; nothing for never.
+/// The time when a commit is due, however much else there is to do; `None` for never.
 struct Due(Option<Instant>);
 
 impl Due {
@@ -42,7 +42,7 @@ impl Due {
     }
 }
 
-/// What to do next.
+/// The next task.
 enum Task {
     Merge,
     Commit(CommitTrigger),
@@ -71,7 +71,7 @@ impl Worker {
             loop {
                 let task = shared.next(&due);
                 let Some(transactions) = transactions.upgrade() else { return };
-                // What fails here is told to who changes something next.
+                // The next change returns the failure.
                 let _failed = match task {
                     Task::Stop => return,
                     Task::Merge => transactions.merge_most(),
@@ -91,16 +91,16 @@ impl Worker {
         self.shared.wish(|wishes| &mut wishes.merge);
     }
 
-    /// Too much is in memory that only a commit takes out.
+    /// Requests a commit, to free memory that only a commit frees.
     pub(crate) fn request_commit(&self) {
         self.shared.wish(|wishes| &mut wishes.commit);
     }
 
-    /// Ends the thread, after what it is doing.
+    /// Ends the thread, after its current task.
     pub(crate) fn stop(&self) {
         self.shared.wish(|wishes| &mut wishes.stop);
         let thread = self.thread.lock().take();
-        // It may be the worker itself that lets go of the last handle.
+        // The worker itself may drop the last reference.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
             thread.join().expect("the worker does not panic");
@@ -115,14 +115,14 @@ impl Drop for Worker {
 }
 
 impl Shared {
-    /// A wish that is not fulfilled yet has woken the worker already.
+    /// Sets a request. One that is still set has woken the worker already.
     fn wish(&self, wish: impl FnOnce(&mut WorkerRequests) -> &mut bool) {
         if !std::mem::replace(wish(&mut self.wishes.lock()), true) {
             self.wake.notify_one();
         }
     }
 
-    /// Waits for a wish, or until a commit is due.
+    /// Waits for a request, or until a commit is due.
     fn next(&self, due: &Due) -> Task {
         let mut wishes = self.wishes.lock();
         loop {
@@ -139,7 +139,7 @@ impl Shared {
             if std::mem::take(&mut wishes.merge) {
                 return Task::Merge;
             }
-            // Whether the time is over shows above.
+            // The loop checks whether the time is over.
             self.wake.wait_for(&mut wishes, left);
         }
     }

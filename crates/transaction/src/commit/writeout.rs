@@ -1,11 +1,11 @@
-//! Leaves that are written before their transaction ends, for want of memory.
+//! Leaves that are written before their transaction ends, to free memory.
 //!
-//! 1. Only merges write them: they go through trees in key order, and leave behind what they
-//!    change no more. But not while somebody else merges checksums, of which a leaf is sound only
-//!    after all that is changed in it.
-//! 2. One part is on its way while the merge goes on; a merge that ends has none on its way.
-//! 3. A leaf on its way is as good as written: who changes it copies it, and its place is free
-//!    again after the commit at the earliest. So nothing else is ever written there meanwhile.
+//! 1. Only merges write them: they change trees in key order, and do not return to the leaves they
+//!    leave behind. But not while another thread merges checksums: a leaf of those is valid only
+//!    when all its changes are made.
+//! 2. One part is in flight while the merge continues; a merge that ends has none in flight.
+//! 3. A leaf in flight counts as written: a change copies it, and its place is free again after the
+//!    commit at the earliest. So nothing else is ever written there meanwhile.
 
 use userbtrfs_btree::DirtyList;
 use userbtrfs_volume::PendingWrites;
@@ -13,25 +13,25 @@ use userbtrfs_volume::PendingWrites;
 use super::Handle;
 use crate::error::Result;
 
-/// The part of the bound that is written at a time.
+/// The divisor of the bound that results in the size of a part.
 const PART: usize = 4;
 
-/// A part that is on its way.
+/// A part that is in flight.
 pub(super) struct BackgroundWriteout {
     nodes: DirtyList,
     writes: PendingWrites,
 }
 
 impl Handle<'_> {
-    /// Begins to write out leaves that were changed longest ago, where more are unwritten than may
-    /// be. They can be changed again, at the cost of a copy. To be called between the parts of a
-    /// merge.
+    /// Starts to write leaves that were changed longest ago, if more are unwritten than the bound
+    /// allows. They can be changed again, at the cost of a copy. To be called between the parts of
+    /// a merge.
     pub fn write_early(&self) -> Result<()> {
         let (store, max) =
             (self.transactions.tree_roots().store(), self.transactions.options.dirty_max);
         let on_its_way =
             self.early.borrow().as_ref().map_or(0, |early| store.bytes_of(&early.nodes));
-        // Some of them may have been copied, and let go.
+        // Some of them may have been copied and dropped.
         let dirty = store.dirty_bytes().saturating_sub(on_its_way);
         if dirty <= max / 2 + max / PART {
             return Ok(());
@@ -47,7 +47,7 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// Waits for what is on its way.
+    /// Waits for the part in flight.
     pub(crate) fn finish_early(&self) -> Result<()> {
         let Some(BackgroundWriteout { nodes, writes }) = self.early.take() else { return Ok(()) };
         self.transactions

@@ -1,12 +1,13 @@
 //! The blocks of logs.
 //!
-//! 1. A block that is not on its way to the device is free at once when its tree leaves it.
-//! 2. Any other is *left*: the superblock may lead to it, until that of a group is durable which
-//!    was sealed after. Then it is *spare*, and a log that wants a block gets it first: so the logs
-//!    of a transaction go round in a few places, however often something is made durable.
-//! 3. What was once on its way to the device is the log's until the commit, which pins all of it:
-//!    so it is given back to the device, too, where freed space is.
-//! 4. Nobody shares a log, and its blocks are in no extent tree: there are no references to count.
+//! 1. A block that was not submitted to the device is freed at once when its tree drops it.
+//! 2. Any other dropped block is *left*: the superblock may lead to it until the superblock of a
+//!    group that was sealed later is durable. Then it is *spare*, and a log allocates it first: so
+//!    the logs of a transaction reuse a few places, however many syncs there are.
+//! 3. A block that was ever submitted to the device belongs to the log until the commit, which pins
+//!    all of them: so they are also discarded on the device, if freed space is.
+//! 4. Logs are not shared, and their blocks are in no extent tree: there are no references to
+//!    count.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -17,16 +18,16 @@ use userbtrfs_sync::{Class, Mutex};
 
 use crate::space::{Space, SpaceKind};
 
-/// Which blocks the logs of the running transaction have.
+/// The blocks of the logs of the running transaction.
 pub(super) struct LogBlocks(Mutex<Taken>);
 
 #[derive(Default, PartialEq, Eq)]
 struct Taken {
-    /// Not on their way, but maybe before.
+    /// Not submitted since they were allocated; some were before that.
     unwritten: BTreeSet<Logical>,
-    /// All that ever were on their way.
+    /// All that were ever submitted to the device.
     written: BTreeSet<Logical>,
-    /// Left since a group was sealed last.
+    /// Left since a group was last sealed.
     left: BTreeSet<Logical>,
     /// Left before that.
     leaving: BTreeSet<Logical>,
@@ -35,14 +36,14 @@ struct Taken {
 
 /// The blocks that logs had.
 pub(super) struct Dropped {
-    /// They were never written.
+    /// Blocks that were never written.
     pub(super) free: BTreeSet<Logical>,
     pub(super) pinned: BTreeSet<Logical>,
 }
 
 impl LogBlocks {
     pub(super) fn new() -> Self {
-        // As delayed references tell of the blocks of other trees.
+        // The same class as for delayed references, which track the blocks of other trees.
         Self(Mutex::new(Class::DelayedRefs, Taken::default()))
     }
 
@@ -50,8 +51,7 @@ impl LogBlocks {
         *self.0.lock() == Taken::default()
     }
 
-    /// Seals a group: gives the blocks that are to be written, by address. From now on they count
-    /// as written.
+    /// Seals a group: returns the blocks to write, by address. From now on they count as written.
     pub(super) fn seal(&self) -> BTreeSet<Logical> {
         let mut taken = self.0.lock();
         let mut left = mem::take(&mut taken.left);
@@ -61,26 +61,26 @@ impl LogBlocks {
         unwritten
     }
 
-    /// The superblock is durable of the group that was sealed last.
+    /// Records that the superblock of the group that was sealed last is durable.
     pub(super) fn superblock_is_durable(&self) {
         let mut taken = self.0.lock();
         let mut leaving = mem::take(&mut taken.leaving);
         taken.spare.append(&mut leaving);
     }
 
-    /// All blocks. There are none from now on.
+    /// Takes all blocks; none are left.
     pub(super) fn take(&self) -> Dropped {
         let Taken { unwritten, written: pinned, .. } = mem::take(&mut *self.0.lock());
         Dropped { free: unwritten.difference(&pinned).copied().collect(), pinned }
     }
 
-    /// How many blocks the commit frees, at least.
+    /// Returns a lower bound of the number of blocks that the commit frees.
     pub(super) fn freeable(&self) -> u64 {
         self.0.lock().written.len() as u64
     }
 }
 
-/// How the trees of logs get their blocks.
+/// The source of blocks for log trees.
 pub(super) struct LogSource<'a> {
     pub(super) space: &'a Space,
     pub(super) blocks: &'a LogBlocks,

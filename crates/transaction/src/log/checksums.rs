@@ -1,9 +1,9 @@
 //! Checksums in a log.
 //!
-//! 1. Items do not overlap. One that ends where other sectors begin goes on with them, as far as an
-//!    item may go, so that a log of small writes has few.
-//! 2. Which sectors have a checksum in the log is known in memory, and where items end that may go
-//!    on.
+//! 1. Items do not overlap. An item is extended by sectors that begin where it ends, up to the
+//!    maximum length of an item, so that a log of small writes has few items.
+//! 2. The sectors with a checksum in the log are tracked in memory, and so are the ends of the
+//!    items that can be extended.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +13,34 @@ use userbtrfs_format::{Geometry, Key, Logical};
 
 use crate::checksums::{self, Form};
 
-/// See the module's text.
+/// The checksums in a log, as tracked in memory.
 #[derive(Debug, Default)]
 pub(super) struct LoggedChecksums {
-    /// The sectors whose checksums are in a log: where each range starts, and where it ends.
-    /// Ranges do not touch.
+    /// The sectors whose checksums are in a log: the start of each range and its end. Ranges do not
+    /// touch.
     ranges: BTreeMap<u64, u64>,
-    /// The items that may go on: where each ends, and where it starts.
+    /// The items that can be extended: the end of each and its start.
     open: BTreeMap<u64, u64>,
 }
 
-/// What items of checksums are like.
+/// Returns the form of checksum items.
 pub(super) fn form(geometry: &Geometry) -> Form {
     Form::new(geometry.checksum_kind.size(), geometry.nodesize)
 }
 
-/// Checksums that come into an item behind those that it has.
+/// Checksums that are appended to an item.
 pub(super) struct ChecksumEdit<'a> {
     start: u64,
-    /// Bytes that the item has.
+    /// The bytes that the item already has.
     held: usize,
     more: &'a [u8],
     content: Vec<u8>,
 }
 
-/// Changes in the order of their keys, mostly one.
+/// Changes in the order of their keys, usually one.
 type ChecksumEdits<'a> = SmallVec<[ChecksumEdit<'a>; 1]>;
 
-/// Where ranges start and end, mostly few.
+/// Starts and ends of ranges, usually few.
 type Ranges = SmallVec<[(u64, u64); 2]>;
 
 impl Edit for ChecksumEdit<'_> {
@@ -56,7 +56,7 @@ impl Edit for ChecksumEdit<'_> {
 }
 
 impl LoggedChecksums {
-    /// Enters the sectors from `logical` on; gives the changes that those make that are new, in the
+    /// Adds the sectors from `logical` on; returns the changes that add those that are new, in the
     /// order of their keys.
     pub(super) fn add<'a>(
         &mut self,
@@ -85,7 +85,7 @@ impl LoggedChecksums {
         edits
     }
 
-    /// Finds items for checksums of sectors from `at` on.
+    /// Assigns the checksums of sectors from `at` on to items.
     fn place<'a>(
         &mut self,
         mut at: u64,
@@ -105,12 +105,12 @@ impl LoggedChecksums {
         }
     }
 
-    /// Whether all sectors between two addresses are entered.
+    /// Returns true if all sectors between two addresses were added.
     pub(super) fn has(&self, start: u64, end: u64) -> bool {
         self.ranges.range(..=start).next_back().is_some_and(|(_, &to)| end <= to)
     }
 
-    /// The ranges that a range overlaps or touches.
+    /// Returns the ranges that a range overlaps or touches.
     fn touching(&self, start: u64, end: u64) -> Ranges {
         let before = self.ranges.range(..start).next_back().filter(|&(_, &to)| to >= start);
         let within = self.ranges.range(start..=end);

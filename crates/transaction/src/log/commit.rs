@@ -1,18 +1,19 @@
-//! Writing a group of changes of logs.
+//! Writes a group of changes of logs.
 //!
-//! 1. Under the lock of the logs its leader completes the group and closes it; the tree of the log
-//!    roots is made to lead to each log as it is, and the nodes are sealed: who changes a log from
-//!    then on copies them.
-//! 2. Then the nodes are written, in any order, while data that the group speaks of is on its way,
-//!    of the leader and of others. When all of it is there, a flush makes it durable, with all that
-//!    was written before; then the superblock before must be durable; then the log's is written.
-//! 3. The leader is in the transaction all the time: neither can it be handed over, nor does
-//!    anybody else write a superblock after the one waited for.
-//! 4. Nothing is tried again: what fails marks the transaction. Where data failed that a group
-//!    speaks of, the superblock is not written. A flush or a superblock that fails ends all
-//!    writing: the error may be about what others wrote, and is told once.
-//! 5. Data comes into its file while its owner is in the transaction: what a log promises, the
-//!    commit has.
+//! 1. Under the lock of the logs the leader completes its group and closes it; it updates the tree
+//!    of the log roots to lead to each log as it is, and seals the nodes: later changes of a log
+//!    copy them.
+//! 2. Then the nodes are written, in any order, while data that the group refers to, of the leader
+//!    and of other threads, is in flight. When all of it has completed, a flush makes it durable,
+//!    with all that was written before; then the previous superblock must be durable; then that of
+//!    the log is written.
+//! 3. The leader holds a handle of the transaction throughout: so neither can the commit unblock
+//!    the next transaction, nor does another thread write a superblock after the previous one.
+//! 4. Nothing is retried: a failure marks the transaction. If data that a group refers to failed,
+//!    the superblock is not written. A failed flush or superblock write ends all writing: the error
+//!    may concern the writes of other threads, and the device reports it only once.
+//! 5. Data is recorded in its file while its owner holds a handle of the transaction: the commit
+//!    has all that a log refers to.
 
 use userbtrfs_btree::{DirtyList, ItemEdit, Root};
 use userbtrfs_format::{ItemKind, Key, Logical, RootFlags, RootInode, RootItem, TreeId};
@@ -26,41 +27,42 @@ use crate::commit::Handle;
 use crate::error::Result;
 use crate::manager::TransactionManager;
 
-/// The nodes of a group, as they are to be written.
+/// The nodes of a group, sealed for writing.
 struct Sealed {
     list: DirtyList,
     nodes: Vec<(Logical, Slice)>,
-    /// The tree of the log roots; nothing where there is no log.
+    /// The root of the tree of the log roots; `None` if there is no log.
     root: Option<Root>,
 }
 
-/// Who waits for a group.
+/// A caller that syncs a group.
 pub trait LogSyncer {
-    /// Makes the last changes to the logs before a group is closed which the member leads. An
-    /// error says why the transaction must be committed.
+    /// Makes the last changes to the logs before the group that this caller leads is closed. The
+    /// error is the reason why the transaction must be committed.
     fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason>;
 
-    /// Waits for the data that is on its way of which the member's group speaks, and puts it into
-    /// its file, in the handle's transaction; asked again, only says how that ended. An error says
+    /// Waits for the data in flight of this caller that its group refers to, and records it in its
+    /// file, in the handle's transaction; later calls only return the same result. An error means
     /// that the log must not become durable: the transaction is marked.
     fn land(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason>;
 
-    /// Is told that it waited for this until now, since it was last told.
+    /// Reports that the time since the last report was spent waiting for `what`.
     fn waited(&mut self, what: LogSyncPhase);
 }
 
-/// What a member of a group waits for.
+/// A phase of a log sync, named after what the caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogSyncPhase {
     /// The device: its data, the nodes, the flush, the superblock.
     Device,
-    /// Others: those who write the group, or the one before, or data of which the group speaks.
+    /// Other threads: those that write the group, or the one before, or data that the group refers
+    /// to.
     Writers,
-    /// The superblock of the transaction before.
+    /// The superblock of the previous transaction.
     Commit,
 }
 
-/// Who has no data on its way.
+/// A caller without data in flight.
 impl LogSyncer for () {
     fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason> {
         Ok(())
@@ -73,18 +75,18 @@ impl LogSyncer for () {
     fn waited(&mut self, _what: LogSyncPhase) {}
 }
 
-/// That data will be there of which a group speaks.
+/// Data in flight that a group refers to.
 #[must_use = "the group fails without it"]
 pub struct PendingIoToken<'a>(pub(super) PendingIo<'a, LogFailure>);
 
-/// A member, and what it promised.
+/// A caller that syncs, and its pending I/O.
 struct Pledged<'a> {
     pending_io: Option<PendingIoToken<'a>>,
     member: &'a mut dyn LogSyncer,
 }
 
 impl Pledged<'_> {
-    /// Keeps what was promised, or breaks it.
+    /// Waits for the caller's data, and ends the pending I/O with the result.
     fn land(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
         let landed = self.member.land(handle).map_err(LogFailure::from);
         if let Some(PendingIoToken(pending_io)) = self.pending_io.take() {
@@ -95,11 +97,12 @@ impl Pledged<'_> {
 }
 
 impl TransactionManager {
-    /// Waits until a group is durable; writes it, if nobody else does. What was written of data
-    /// before [`LogWriter::group`] was asked is durable then, too; and what is on its way by this
-    /// member, who gave a `pending_io` for that: however this ends, all of it has landed.
+    /// Waits until a group is durable; writes it if no other thread does. Data that was written
+    /// before the call of [`LogWriter::group`] is then durable, too, and so is the data in flight
+    /// of this caller, which registered it as `pending_io`. In any case, all of that data has
+    /// completed on return.
     ///
-    /// An error says that it is not durable, and that the transaction must be committed.
+    /// An error means that the group is not durable, and that the transaction must be committed.
     pub fn sync_log(
         &self,
         handle: &Handle<'_>,
@@ -110,12 +113,12 @@ impl TransactionManager {
         let mut member = Pledged { pending_io, member };
         let synced = match group.transaction == handle.generation() {
             true => self.sync_group(handle, group, &mut member),
-            // It goes with its transaction.
+            // It becomes durable with its transaction.
             false => {
                 self.transaction_state.wait_durable(group.transaction).map_err(LogFailure::from)
             }
         };
-        // Where the group was given up before.
+        // Not done yet if the group was given up before.
         let landed = member.land(handle);
         synced.and(landed)
     }
@@ -145,7 +148,7 @@ impl TransactionManager {
         }
     }
 
-    /// Waits for a group that somebody else writes, or the one before it.
+    /// Waits for a group that another thread writes, or for the one before it.
     fn join_group(
         &self,
         handle: &Handle<'_>,
@@ -168,8 +171,8 @@ impl TransactionManager {
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
         if lead.is_shared() {
-            // Some may be about to sync, and have no processor: each that comes with this group is
-            // spared one of its own.
+            // Other threads may be about to sync, but lack a processor: each that joins this group
+            // does not need one of its own.
             thread::yield_now();
         }
         let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
@@ -199,7 +202,7 @@ impl TransactionManager {
         Ok(())
     }
 
-    /// The superblock of the transaction before is durable, and no commit has failed.
+    /// Waits until the superblock of the previous transaction is durable; fails if a commit failed.
     fn wait_for_superblock(&self, before: u64) -> Result<(), LogFailure> {
         if !self.transaction_state.is_durable(before) {
             count(&self.logs.counts.waits_for_commit, 1);
@@ -215,7 +218,7 @@ impl TransactionManager {
         count(&counts.bytes, nodes * u64::from(self.volume().geometry().nodesize));
     }
 
-    /// Closes a group, and makes its nodes what they will be on the device.
+    /// Closes a group, and seals its nodes for writing.
     fn seal_group(
         &self,
         handle: &Handle<'_>,
@@ -226,7 +229,7 @@ impl TransactionManager {
         leader.complete(&mut writer)?;
         let listed = writer.list_roots();
         listed.map_err(|error| LogFailure::Commit((&error).into()))?;
-        // With the last node that the superblock leads to.
+        // Checked now that the last node that the superblock leads to is allocated.
         if self.space.draws_on_new_groups() {
             return Err(FullCommitReason::NewBlockGroup.into());
         }
@@ -243,7 +246,7 @@ impl TransactionManager {
 }
 
 impl LogWriter<'_> {
-    /// Makes the tree of the log roots lead to each log as it is.
+    /// Updates the tree of the log roots to lead to each log as it is.
     fn list_roots(&mut self) -> Result<()> {
         let moved = |(id, log): (&TreeId, &SubvolumeLog)| {
             let root = log.tree.root();
@@ -267,7 +270,7 @@ impl LogWriter<'_> {
     }
 }
 
-/// The item that leads to the log of a subvolume, with what Linux says in it besides.
+/// Returns the item that leads to the log of a subvolume, with the other values that Linux writes.
 fn root_edit(subvolume: TreeId, root: Root) -> ItemEdit {
     let key = Key::new(TreeId::TREE_LOG.0, ItemKind::ROOT_ITEM, subvolume.0);
     let directory =

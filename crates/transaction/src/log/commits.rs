@@ -1,19 +1,19 @@
-//! The handshake of those whose changes of logs are written together.
+//! Group commit of changes of logs: which thread writes a group, and which threads wait for it.
 //!
-//! 1. Groups are numbered. What is changed belongs to the one that is *collecting*; all before it
-//!    are durable but at most one, which is being written.
-//! 2. A group has one leader: the first who wants it durable while no other group is being written.
-//!    It closes the group, writes it, and says how that ended.
-//! 3. Who wants a group durable that is being written, or collecting while another is being
-//!    written, sleeps. The end of a group wakes all who wait for it, and before them one of those
-//!    who wait for the next. They are told how it ended, and need no lock for that: of a thousand
-//!    none waits for another one to run.
-//! 4. A failure is that of the group and of all after it, until logs begin anew: these rest on what
-//!    was not written. A leader that is gone has failed.
-//! 5. Who changes something may give a *pledge* with it, that something else will be so. The leader
-//!    waits for the pledges of its group, and whoever breaks one fails the group.
+//! 1. Groups are numbered. Changes belong to the group that is *collecting*; all groups before it
+//!    are durable, except at most one, which is being written.
+//! 2. A group has one leader: the first thread that syncs it while no other group is being written.
+//!    The leader closes the group, writes it, and reports how that ended.
+//! 3. A thread that syncs a group that is being written, or that is collecting while another is
+//!    being written, sleeps. The end of a group wakes all threads that wait for it, after one of
+//!    those that wait for the next. They receive the result without taking a lock: of a thousand
+//!    threads none waits for another one to run.
+//! 4. A failure is that of the group and of all after it, until `renew`: these depend on what was
+//!    not written. A leader that is dropped without a result has failed.
+//! 5. A change can have *pending I/O* (a pledge): something that must complete as well. The leader
+//!    waits for the pending I/O of its group; if any fails, the group fails.
 //!
-//! What it does not do: it knows nothing of trees, of transactions or of devices.
+//! This module knows nothing of trees, transactions or devices.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -24,12 +24,12 @@ mod world;
 
 use userbtrfs_sync::{Class, Condvar, Mutex, OneshotReceiver, OneshotSender};
 
-/// Where changes of logs gather; `F` says how a group failed.
+/// The groups of changes of logs; `F` is the reason why a group failed.
 pub(crate) struct LogCommits<F> {
     state: Mutex<State<F>>,
-    /// For the leader, who waits for pledges.
+    /// Wakes the leader that waits for pending I/O.
     settled: Condvar,
-    /// How a group fails whose leader is gone.
+    /// The failure of a group whose leader was dropped.
     abandoned: F,
 }
 
@@ -38,24 +38,24 @@ struct State<F> {
     /// The last group that is durable.
     durable: u64,
     has_leader: bool,
-    /// Whether somebody waited when the last group ended.
+    /// True if a thread waited when the last group ended.
     is_shared: bool,
-    /// How many pledges are open in the groups of even and of odd numbers.
+    /// The number of open pledges in the groups of even and of odd numbers.
     pledged: [usize; 2],
-    /// Who waits for them.
+    /// The threads that wait for these groups.
     waiting: [Vec<Waiting<F>>; 2],
     /// The first group that failed.
     failed: Option<(u64, F)>,
 }
 
-/// One who waits: is told how the group ended, or else to look again.
+/// Wakes a waiting thread with the result of its group, or with `None` to check again.
 type Waiting<F> = OneshotSender<Option<Result<(), F>>>;
 
-/// What one becomes who wants a group durable.
+/// The result of joining a group.
 pub(crate) enum JoinOutcome<'g, F: Clone> {
-    /// It is durable, or failed.
+    /// The group is durable, or failed.
     Ended(Result<(), F>),
-    /// Its leader.
+    /// The caller leads the group.
     Lead(LogCommitLeader<'g, F>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct LogCommitLeader<'g, F: Clone> {
     has_ended: bool,
 }
 
-/// What was promised to a group.
+/// Pending I/O of a group.
 #[must_use = "a pledge that is dropped is broken"]
 pub(crate) struct PendingIo<'g, F: Clone> {
     groups: &'g LogCommits<F>,
@@ -83,14 +83,14 @@ impl<F> State<F> {
         }
     }
 
-    /// All who wait.
+    /// Takes all waiting threads.
     fn take_waiting(&mut self) -> Vec<Waiting<F>> {
         self.waiting.iter_mut().flat_map(std::mem::take).collect()
     }
 }
 
 impl<F: Clone> State<F> {
-    /// How a group ended, if it has.
+    /// Returns how a group ended; `None` if it has not.
     fn end(&self, group: u64) -> Option<Result<(), F>> {
         assert!(group <= self.collecting, "a group that has not begun");
         let failed = self.failed.as_ref().filter(|(first, _)| group >= *first);
@@ -102,7 +102,7 @@ impl<F: Clone> State<F> {
 }
 
 impl<F: Clone> LogCommits<F> {
-    /// Nothing is changed yet.
+    /// Returns the state before any change.
     pub(crate) fn new(abandoned: F) -> Self {
         let state = State {
             collecting: 1,
@@ -117,13 +117,13 @@ impl<F: Clone> LogCommits<F> {
         Self { state, settled: Condvar::new(), abandoned }
     }
 
-    /// The group that changes belong to. It stays so while the caller keeps leaders from closing
-    /// it.
+    /// Returns the group that changes belong to. It remains so while the caller prevents leaders
+    /// from closing it.
     pub(crate) fn collecting(&self) -> u64 {
         self.state.lock().collecting
     }
 
-    /// Promises something to the group that changes belong to; the caller keeps leaders from
+    /// Adds pending I/O to the group that changes belong to; the caller prevents leaders from
     /// closing it.
     pub(crate) fn pending_io(&self) -> PendingIo<'_, F> {
         let mut state = self.state.lock();
@@ -132,7 +132,8 @@ impl<F: Clone> LogCommits<F> {
         PendingIo { groups: self, group, has_ended: false }
     }
 
-    /// The duty to write a group, where that is to be had without waiting.
+    /// Makes the caller the leader of a group; `None` if it would have to wait or the group has
+    /// ended.
     pub(crate) fn try_lead(&self, group: u64) -> Option<LogCommitLeader<'_, F>> {
         let mut state = self.state.lock();
         let is_free = state.end(group).is_none() && !state.has_leader;
@@ -145,7 +146,7 @@ impl<F: Clone> LogCommits<F> {
         LogCommitLeader { groups: self, group, has_waited, has_ended: false }
     }
 
-    /// Waits until a group is durable or failed, or until the caller is to write it.
+    /// Waits until a group is durable or failed, or until the caller leads it.
     pub(crate) fn join(&self, group: u64) -> JoinOutcome<'_, F> {
         let mut has_waited = false;
         loop {
@@ -166,7 +167,7 @@ impl<F: Clone> LogCommits<F> {
         }
     }
 
-    /// Begins anew: all that was collected is durable by other means. Nobody waits.
+    /// Starts again after all that was collected became durable by other means. No thread waits.
     pub(crate) fn renew(&self) {
         let mut state = self.state.lock();
         assert!(!state.has_leader, "nobody writes a group any more");
@@ -176,7 +177,7 @@ impl<F: Clone> LogCommits<F> {
         state.failed = None;
     }
 
-    /// A pledge is kept, or broken.
+    /// Ends pending I/O of a group; an error fails the group.
     fn settle(&self, group: u64, result: Result<(), F>) {
         let mut state = self.state.lock();
         state.pledged[index(group)] -= 1;
@@ -216,24 +217,24 @@ impl<F: Clone> LogCommits<F> {
 }
 
 impl<F: Clone> LogCommitLeader<'_, F> {
-    /// Whether it waited for the group before.
+    /// Returns true if the leader waited for the previous group.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    /// Whether others sync at the same time: somebody waited when the last group ended.
+    /// Returns true if other threads sync at the same time: one waited when the last group ended.
     pub(crate) fn is_shared(&self) -> bool {
         self.groups.state.lock().is_shared
     }
 
-    /// From now on changes belong to the next group.
+    /// Closes the group: from now on changes belong to the next one.
     pub(crate) fn close(&self) {
         let mut state = self.groups.state.lock();
         assert_eq!(self.group, state.collecting, "a group is closed once");
         state.collecting += 1;
     }
 
-    /// Waits for all pledges of the group, which is closed; gives how one was broken.
+    /// Waits for all pending I/O of the group, which is closed; returns the failure if any failed.
     pub(crate) fn gather(&self) -> Result<(), F> {
         let mut state = self.groups.state.lock();
         assert!(self.group < state.collecting, "it was closed");
@@ -243,7 +244,7 @@ impl<F: Clone> LogCommitLeader<'_, F> {
         state.end(self.group).unwrap_or(Ok(()))
     }
 
-    /// The group is durable, or has failed.
+    /// Ends the group, which is durable or has failed.
     pub(crate) fn end(mut self, result: Result<(), F>) {
         self.has_ended = true;
         self.groups.end(self.group, result);
@@ -259,7 +260,7 @@ impl<F: Clone> Drop for LogCommitLeader<'_, F> {
 }
 
 impl<F: Clone> PendingIo<'_, F> {
-    /// What was promised is so, or it will never be.
+    /// Ends the pending I/O, which has completed or failed.
     pub(crate) fn end(mut self, result: Result<(), F>) {
         self.has_ended = true;
         self.groups.settle(self.group, result);
@@ -274,7 +275,7 @@ impl<F: Clone> Drop for PendingIo<'_, F> {
     }
 }
 
-/// By which of two a group is kept: at most one is being written while the next one collects.
+/// Returns the slot of a group, of two: at most one is being written while the next one collects.
 fn index(group: u64) -> usize {
     usize::from(!group.is_multiple_of(2))
 }

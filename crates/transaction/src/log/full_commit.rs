@@ -1,4 +1,4 @@
-//! Why a transaction is committed where a log would have been written.
+//! Reasons to commit a transaction instead of writing a log.
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use crate::error::Error as LedgerError;
 /// Why a transaction must be committed in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FullCommitReason {
-    /// Logs are not wanted.
+    /// Logs are disabled.
     Disabled,
-    /// Something is in a block group that no durable superblock leads to.
+    /// Something is stored in a block group that no durable superblock leads to.
     NewBlockGroup,
     /// There is no space for a log.
     NoSpace,
     /// A log could not be made, or written.
     Failed,
-    /// Data of which a log speaks could not be written.
+    /// Data that a log refers to could not be written.
     DataFailed,
     /// A file has more extents than are logged.
     TooManyExtents,
-    /// An item is so large that a replay by Linux may find no room for it.
+    /// An item is so large that a replay by Linux may find no space for it.
     LargeItem,
-    /// What happened to an inode in this transaction is not known any more.
+    /// The changes of an inode in this transaction are not tracked any more.
     Forgotten,
-    /// What is committed of the space behind a file's end is not known any more.
+    /// The committed state of the space beyond a file's end is not known any more.
     SpaceBehindEnd,
-    /// A directory would be logged whole that moved, or that an inode left for another one, or in
-    /// which names changed in a circle.
+    /// A directory would be logged whole that was moved, from which an inode was moved to another
+    /// one, or in which names changed in a cycle.
     NameMoved,
 }
 
@@ -48,7 +48,7 @@ impl FullCommitReason {
         Self::NameMoved,
     ];
 
-    /// Its place among all.
+    /// Returns its index in [`Self::ALL`].
     pub(super) fn index(self) -> usize {
         Self::ALL.iter().position(|&reason| reason == self).expect("all are listed")
     }
@@ -83,17 +83,17 @@ impl From<&LedgerError> for FullCommitReason {
 /// Why a group is not durable. The transaction is marked: it must be committed.
 #[derive(Clone, Debug, Error)]
 pub enum LogFailure {
-    /// It was not written.
+    /// The group was not written.
     #[error("the transaction must be committed: {0}")]
     Commit(FullCommitReason),
-    /// Writing it failed: so may have what was written before it, data too, and whoever waits for
-    /// that is told even if the commit succeeds.
+    /// Writing the group failed. Earlier writes, also of data, may have failed with it: callers
+    /// that wait for those get an error even if the commit succeeds.
     #[error("the log cannot be written: {0}")]
     Failed(Arc<LedgerError>),
 }
 
 impl LogFailure {
-    /// With which the transaction is marked.
+    /// Returns the reason that marks the transaction.
     pub fn reason(&self) -> FullCommitReason {
         match self {
             Self::Commit(reason) => *reason,

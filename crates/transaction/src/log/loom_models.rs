@@ -1,11 +1,11 @@
-//! The logs beside the commits under loom: the gate and the groups together, every interleaving of
-//! two to three threads, up to some preemptions.
+//! Logs and commits under loom: the transaction state and the groups together, every interleaving
+//! of two to three threads, up to some preemptions.
 //!
-//! 1. A log, and the tree of the log roots, are made in the transaction of who is in it, once; with
-//!    its commit both are gone.
+//! 1. A log, and the tree of the log roots, are created once, in the transaction of the thread that
+//!    logs; the commit drops both.
 //! 2. The superblock that leads to a log of N is written when the one of N - 1 is durable, and not
-//!    if that failed; that of N comes after it.
-//! 3. What a sync acknowledged, a superblock leads to; where it was not, a commit does.
+//!    if that failed; the superblock of N is written after it.
+//! 3. A superblock leads to each change whose sync succeeded; a commit contains the others.
 
 use loom::thread;
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -22,21 +22,21 @@ const JOINED: &str = "loom fails the model itself";
 /// Why a call succeeds.
 const SOUND: &str = "nothing fails in this model";
 
-/// What a group failed for.
+/// The failure of a group.
 #[derive(Clone, Debug)]
 struct Unwritten;
 
 /// The logs of a transaction: changes are bits.
 #[derive(Default)]
 struct Trees {
-    /// Whose they are, if there are any.
+    /// The transaction they belong to, if there are any.
     generation: Option<u64>,
     bits: u64,
-    /// What the tree of the log roots leads to, once there is one.
+    /// The bits that the tree of the log roots leads to, once there is one.
     listed: Option<u64>,
 }
 
-/// What is durable.
+/// The durable state.
 #[derive(Default)]
 struct Disk {
     committed: u64,
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Logs a change, and waits until it is durable; its leader writes by `write`.
+    /// Logs a change, and waits until it is durable; a leader writes with `write`.
     fn sync(&self, bit: u64, write: Write) -> Result<(), Unwritten> {
         let transaction_guard =
             self.transaction_state.join(JoinKind::Writing).map_err(|_| Unwritten)?;
@@ -129,7 +129,7 @@ impl World {
         Err(Unwritten)
     }
 
-    /// Commits this transaction, or waits for who does; its superblock may fail.
+    /// Commits this transaction, or waits for the thread that does; its superblock may fail.
     fn commit(&self, generation: u64, succeeds: bool) -> Result<(), Failed> {
         match self.transaction_state.begin_commit(generation)? {
             CommitRole::Lead(commit) => self.lead(commit, succeeds),
@@ -143,7 +143,7 @@ impl World {
         let generation = commit.generation();
         let commit = commit.unblock()?;
         if !succeeds {
-            // Who leads fails the gate when it is gone.
+            // Dropping the unfinished commit fails the transaction state.
             drop(commit);
             return self.transaction_state.check();
         }
@@ -155,7 +155,7 @@ impl World {
         Ok(())
     }
 
-    /// The logs of a transaction that nobody is in; gives what was in them.
+    /// Drops the logs of a transaction that no thread is in; returns their bits.
     fn drop_logs(&self, commit: &Commit<'_, CommitDoing>) -> u64 {
         let trees = std::mem::take(&mut *self.trees.lock());
         assert!(trees.generation.is_none_or(|of| of == commit.generation()));
@@ -167,7 +167,7 @@ impl World {
 /// How a leader writes its group.
 type Write = fn(&World, u64, &LogCommitLeader<'_, Unwritten>) -> Result<(), Unwritten>;
 
-/// What a thread does with its bit.
+/// The part of a thread, which gets a bit of its own.
 type Part = fn(&World, u64);
 
 fn explore(preemptions: usize, parts: &'static [Part]) {
@@ -209,7 +209,7 @@ fn fail(world: &World, _: u64) {
     world.commit(FIRST, false).expect_err("it fails");
 }
 
-/// Succeeds, or is told of the failure; a log of the transaction after it is never shown.
+/// Syncs, which may fail; no log of the transaction after the failed one is ever written.
 fn try_to_sync(world: &World, bit: u64) {
     let _told = world.sync(bit, World::write);
     let disk = world.disk.lock();
@@ -218,14 +218,14 @@ fn try_to_sync(world: &World, bit: u64) {
 }
 
 #[test]
-fn logs_are_made_once_and_gone_with_their_commit() {
+fn logs_are_created_once_and_dropped_by_commit() {
     explore(4, &[sync, commit]);
     explore(3, &[sync_twice, commit]);
     explore(3, &[sync, sync, commit]);
     explore(2, &[sync_twice, sync, commit_twice]);
 }
 
-/// What cannot be logged is committed; then logs begin anew.
+/// Commits a change that cannot be logged; then logs start again.
 fn sync_or_commit(world: &World, bit: u64) {
     if world.sync(bit, World::fail_to_write).is_err() {
         world.commit(world.transaction_state.generation(), true).expect(SOUND);
@@ -239,14 +239,14 @@ fn sync_or_commit_and_sync(world: &World, bit: u64) {
 }
 
 #[test]
-fn what_is_not_logged_is_committed_and_logs_begin_anew() {
+fn failed_log_write_is_committed_and_logs_start_again() {
     explore(4, &[sync_or_commit_and_sync]);
     explore(3, &[sync_or_commit, sync_or_commit]);
     explore(2, &[sync_or_commit, sync_or_commit, sync_or_commit]);
 }
 
 #[test]
-fn a_log_is_not_written_where_the_commit_before_failed() {
+fn log_is_not_written_after_previous_commit_failed() {
     explore(4, &[try_to_sync, fail]);
     explore(3, &[try_to_sync, try_to_sync, fail]);
 }

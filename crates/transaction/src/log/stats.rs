@@ -1,4 +1,4 @@
-//! What is counted about logs.
+//! Counters of logs.
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
@@ -6,32 +6,32 @@ use super::FullCommitReason;
 
 const REASONS: usize = FullCommitReason::ALL.len();
 
-/// What was done with logs since the filesystem was opened.
+/// Counters of logs since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
     /// Groups that became durable.
     pub groups: u64,
-    /// Those who found their group durable, or waited for another who wrote it.
+    /// Syncs whose group was durable already, or was written by another thread.
     pub shared: u64,
     /// Nodes written.
     pub nodes: u64,
-    /// Bytes of these, of one copy each.
+    /// Bytes of these nodes, of one mirror each.
     pub bytes: u64,
     /// Groups whose leader waited for the group before.
     pub waits_for_group: u64,
-    /// Groups that waited for the superblock of the transaction before.
+    /// Groups that waited for the superblock of the previous transaction.
     pub waits_for_commit: u64,
     reasons: [u64; REASONS],
 }
 
 impl LogStats {
-    /// How many transactions had to be committed for this reason before any other.
+    /// Returns how many transactions had to be committed with `reason` as the first reason.
     pub fn commits(&self, reason: FullCommitReason) -> u64 {
         self.reasons[reason.index()]
     }
 }
 
-/// The same, while it is counted.
+/// The counters behind [`LogStats`].
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) groups: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct Counts {
     reasons: [AtomicU64; REASONS],
 }
 
-/// Counts so many more.
+/// Adds `more` to a counter.
 pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -1,10 +1,11 @@
-//! The leader's side of the gate: a commit as a value that changes its type at each stage.
+//! The leader's side of the transaction state: a commit as a value that changes its type at each
+//! stage.
 //!
-//! 1. A step consumes the commit and returns it in the next stage, or fails; then it is gone.
-//! 2. A commit that is dropped before it is completed fails the gate.
-//! 3. There are tickets of the kind `Commit` only before the hand-over, and none outlives it:
-//!    they borrow the commit that the hand-over consumes.
-//! 4. It stays on its thread, and stands in the lock order as a transaction handle all the time.
+//! 1. A step consumes the commit and returns it in the next stage, or fails and drops it.
+//! 2. A commit that is dropped before it is completed fails the transaction state.
+//! 3. Guards of the kind `Commit` exist only before `unblock`, and none outlives it: they borrow
+//!    the commit that `unblock` consumes.
+//! 4. It stays on its thread, and is in the lock order as a transaction handle all the time.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,24 +17,24 @@ use userbtrfs_sync::order::Held;
 use super::stage::State;
 use super::{Failed, JoinKind, TransactionGuard, TransactionState, in_transaction};
 
-/// The commit of one transaction, which has come to the stage `S`.
+/// The commit of one transaction, at the stage `S`.
 #[must_use = "a commit that is dropped fails the filesystem"]
 pub(crate) struct Commit<'g, S> {
     leader: Leader<'g>,
     stage: PhantomData<S>,
 }
 
-/// Everybody may still join the transaction.
+/// All threads may still join the transaction.
 pub(crate) enum Open {}
-/// Nobody who waits for the device is in the transaction any more.
+/// No thread that waits for the device is in the transaction any more.
 pub(crate) enum CommitPrep {}
 /// No operation is in the transaction any more.
 pub(crate) enum CommitStart {}
-/// Nobody but the leader is.
+/// Only the leader is in the transaction.
 pub(crate) enum CommitDoing {}
-/// The next transaction runs; this one is as it will be on the device.
+/// The next transaction runs; this one has its final contents.
 pub(crate) enum Unblocked {}
-/// The super is durable.
+/// The superblock is durable.
 pub(crate) enum SuperCommitted {}
 
 /// A stage in which the transaction may still be changed by its leader.
@@ -43,7 +44,7 @@ impl Changing for CommitPrep {}
 impl Changing for CommitStart {}
 impl Changing for CommitDoing {}
 
-/// The duty to bring a transaction to its end.
+/// The duty to complete a transaction.
 struct Leader<'g> {
     transaction_state: &'g TransactionState,
     generation: u64,
@@ -61,8 +62,8 @@ impl<'g> Commit<'g, Open> {
         Self { leader, stage: PhantomData }
     }
 
-    /// Waits until the transaction before this one is completed; then takes nobody more who waits
-    /// for the device, and waits until none of them is left. Operations go on meanwhile.
+    /// Waits until the previous transaction is completed; then admits no more threads that wait for
+    /// the device, and waits until none of them is left. Operations continue meanwhile.
     pub(crate) fn settle(self) -> Result<Commit<'g, CommitPrep>, Failed> {
         let Leader { transaction_state, generation, .. } = self.leader;
         drop(transaction_state.completed(transaction_state.state.lock(), generation - 1)?);
@@ -72,7 +73,7 @@ impl<'g> Commit<'g, Open> {
 }
 
 impl<'g> Commit<'g, CommitPrep> {
-    /// Takes no more operations, and waits until none is open.
+    /// Admits no more operations, and waits until none is open.
     pub(crate) fn close_door(self) -> Result<Commit<'g, CommitStart>, Failed> {
         self.leader.drain(JoinKind::Operation, State::close_door)?;
         Ok(self.advanced())
@@ -80,7 +81,7 @@ impl<'g> Commit<'g, CommitPrep> {
 }
 
 impl<'g> Commit<'g, CommitStart> {
-    /// Lets nobody more in, and waits until no completion of an extent is open.
+    /// Admits no more guards, and waits until no completion of an extent is open.
     pub(crate) fn bar_finish(self) -> Result<Commit<'g, CommitDoing>, Failed> {
         self.leader.drain(JoinKind::Finish, State::bar_finish)?;
         Ok(self.advanced())
@@ -88,7 +89,7 @@ impl<'g> Commit<'g, CommitStart> {
 }
 
 impl<'g> Commit<'g, CommitDoing> {
-    /// Lets the next transaction run.
+    /// Makes the next transaction the running one.
     pub(crate) fn unblock(self) -> Result<Commit<'g, Unblocked>, Failed> {
         let Leader { transaction_state, .. } = self.leader;
         let mut state = transaction_state.state.lock();
@@ -101,9 +102,9 @@ impl<'g> Commit<'g, CommitDoing> {
 }
 
 impl<'g> Commit<'g, Unblocked> {
-    /// The super is durable: wakes who waited for that.
+    /// Records that the superblock is durable, and wakes the threads that wait for that.
     ///
-    /// After a failure it is an error, whatever the device now holds.
+    /// Returns an error after a failure, whatever the device now holds.
     pub(crate) fn durable(self) -> Result<Commit<'g, SuperCommitted>, Failed> {
         let Leader { transaction_state, generation, .. } = self.leader;
         let mut state = transaction_state.state.lock();
@@ -116,7 +117,7 @@ impl<'g> Commit<'g, Unblocked> {
 }
 
 impl Commit<'_, SuperCommitted> {
-    /// What the transaction replaced is free: the next one may be committed.
+    /// Completes the transaction: what it replaced is free, and the next one may be committed.
     pub(crate) fn complete(mut self) {
         let Leader { transaction_state, generation, .. } = self.leader;
         transaction_state.state.lock().set_completed(generation);
@@ -131,7 +132,7 @@ impl<'g, S> Commit<'g, S> {
         self.leader.generation
     }
 
-    /// A ticket for the leader's own changes; it never waits.
+    /// Returns a guard for the leader's own changes; never waits.
     pub(crate) fn transaction_guard(&self) -> TransactionGuard<'_>
     where
         S: Changing,
@@ -159,7 +160,7 @@ impl<S> fmt::Debug for Commit<'_, S> {
 }
 
 impl Leader<'_> {
-    /// Shuts one kind out, and waits until none of it is in the transaction.
+    /// Shuts out one kind of guard, and waits until none of it is in the transaction.
     fn drain(&self, kind: JoinKind, shut_out: impl FnOnce(&mut State)) -> Result<(), Failed> {
         let mut state = self.transaction_state.state.lock();
         state.check()?;

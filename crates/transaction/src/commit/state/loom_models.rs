@@ -1,5 +1,6 @@
-//! The gate under loom: every interleaving of two or three threads, up to three preemptions. A
-//! thread that is never woken fails the model, and so does a change the leader did not see.
+//! The transaction state under loom: every interleaving of two or three threads, up to three
+//! preemptions. A thread that is never woken fails the model, and so does a change the leader did
+//! not see.
 
 use loom::thread;
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
@@ -15,7 +16,7 @@ const SOUND: &str = "nothing fails in this model";
 /// Why a call fails.
 const FAILED: &str = "the model made it fail";
 
-/// What one thread does; it counts the commits it led.
+/// The part of one thread; returns the number of commits it led.
 type Part = fn(&World) -> u64;
 
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -37,7 +38,7 @@ fn play(others: &[Part], here: Part) -> (Arc<World>, u64) {
     (world, led + led_by_others)
 }
 
-/// As `play`, where all goes well.
+/// Like `play`, if nothing fails.
 fn succeed(others: &[Part], here: Part) -> u64 {
     let (world, led) = play(others, here);
     world.verify(led);
@@ -72,7 +73,7 @@ fn sync_first(world: &World) -> u64 {
     u64::from(world.sync_up_to(FIRST).expect(SOUND))
 }
 
-/// Leads the first transaction's commit to where it is written.
+/// Leads the first transaction's commit through `unblock`.
 fn hand_over_first(world: &World) -> Commit<'_, Unblocked> {
     let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) else {
         panic!("nobody else asked, and nothing failed");
@@ -81,7 +82,7 @@ fn hand_over_first(world: &World) -> Commit<'_, Unblocked> {
     world.shut(commit).expect(SOUND).unblock().expect(SOUND)
 }
 
-/// Gives the first transaction's commit up behind the closed door.
+/// Gives up the first transaction's commit after operations are shut out.
 fn give_up(world: &World) -> u64 {
     if let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) {
         commit.settle().and_then(Commit::close_door).map(drop).unwrap_or_default();
@@ -126,7 +127,7 @@ fn a_change_is_seen_by_its_commit_or_belongs_to_the_next() {
 }
 
 #[test]
-fn one_of_those_who_ask_leads() {
+fn one_of_several_requests_leads_commit() {
     explore(4, || assert_eq!(succeed(&[sync_first], sync_first), 1));
     explore(3, || assert_eq!(succeed(&[sync_first, sync_first], sync_first), 1));
     explore(2, || assert_eq!(succeed(&[sync_first, operate], sync_first), 1));
@@ -188,7 +189,8 @@ fn an_operation_does_not_wait_for_a_sync() {
     });
 }
 
-/// Nor for the one before to be written, where the next commit may have begun already.
+/// An operation does not wait for the previous transaction to be written either, when the next
+/// commit may have begun already.
 #[test]
 fn an_operation_does_not_wait_for_two_commits() {
     explore(3, || {
@@ -196,7 +198,7 @@ fn an_operation_does_not_wait_for_two_commits() {
         let commit = hand_over_first(&world);
         let next = Arc::clone(&world);
         let next = thread::spawn(move || assert!(next.sync_up_to(FIRST + 1).expect(SOUND)));
-        // Nobody else completes the first.
+        // No other thread completes the first.
         assert_eq!(world.change(JoinKind::Operation).expect(SOUND), FIRST + 1);
         commit.durable().expect(SOUND).complete();
         next.join().expect(JOINED);
@@ -205,7 +207,7 @@ fn an_operation_does_not_wait_for_two_commits() {
 }
 
 #[test]
-fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
+fn thread_in_running_transaction_may_wait_for_previous_one() {
     explore(3, || {
         let world = Arc::new(World::new());
         let committer = Arc::clone(&world);
@@ -220,7 +222,7 @@ fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
     });
 }
 
-/// As `play`, where the gate fails in the end.
+/// Like `play`, if the transaction state fails in the end.
 fn fail(others: &[Part], here: Part) {
     let (world, _) = play(others, here);
     world.transaction_state.check().expect_err(FAILED);
@@ -240,7 +242,7 @@ fn a_failure_from_inside_wakes_all() {
 }
 
 #[test]
-fn a_failure_wakes_a_leader_that_waits_for_a_ticket() {
+fn failure_wakes_leader_that_waits_for_guard() {
     explore(4, || {
         let world = Arc::new(World::new());
         let transaction_guard = world.transaction_state.join(JoinKind::Operation).expect(SOUND);

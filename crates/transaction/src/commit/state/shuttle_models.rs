@@ -1,4 +1,4 @@
-//! The gate under shuttle: random schedules of more threads than loom can exhaust.
+//! The transaction state under shuttle: random schedules of more threads than loom can exhaust.
 
 use shuttle::thread;
 use userbtrfs_sync::Arc;
@@ -11,7 +11,7 @@ const JOINED: &str = "shuttle fails the model itself";
 /// Why a call fails.
 const FAILED: &str = "the model made it fail";
 
-/// What the thread of this number does; it counts the commits it led.
+/// The part of the thread `number`; returns the number of commits it led.
 fn part(world: &World, number: usize) -> u64 {
     let kind = [JoinKind::Finish, JoinKind::Operation, JoinKind::Writing][number % 3];
     let mut led = 0;
@@ -26,7 +26,7 @@ fn part(world: &World, number: usize) -> u64 {
     led
 }
 
-/// Eight threads on one world, and `here` in this one; how many commits there were.
+/// Runs eight threads on one world, and `here` in this one; returns the number of commits, too.
 fn crowd(here: fn(&World)) -> (Arc<World>, u64) {
     let world = Arc::new(World::new());
     let start = |number: usize| {

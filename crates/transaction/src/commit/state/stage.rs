@@ -1,28 +1,28 @@
-//! What the gate knows: numbers and a stage, without locks and waits.
+//! The data of the transaction state: numbers and a stage, without locks and waits.
 //!
 //! 1. `completed <= durable < running`, and `running` is at most two past `completed`.
-//! 2. Only the running transaction has members; they are counted by kind.
+//! 2. Only the running transaction has guards; they are counted by kind.
 
 use super::{Failed, JoinKind};
 
-/// How far the commit of the running transaction has come.
+/// The stage that the commit of the running transaction has reached.
 ///
 /// ```text
 ///      transaction N                                   transaction N + 1
 ///
 ///      Running
-///         |  settle: nobody more who writes, wait
-///         |  until none of them is left
+///         |  settle: no more writing, wait
+///         |  until none of it is left
 ///      Settled
 ///         |  close_door: no more operations, wait
 ///         |  until none is open
 ///      Closed
-///         |  bar_finish: nobody more, wait
+///         |  bar_finish: no more guards, wait
 ///         |  until no finish is open
 ///      Barred
-///         |  hand_over  -----------------------------> Running
-///      handed over                                        |
-///         |  durable: the super is on the device          |
+///         |  unblock  -------------------------------> Running
+///      unblocked                                          |
+///         |  durable: the superblock is on the device     |
 ///      durable                                            |
 ///         |  complete                                     |
 ///      completed  ------------------------------------->  |  settle, not before N is completed
@@ -37,24 +37,24 @@ use super::{Failed, JoinKind};
 /// | Settled     | waits for N + 1 | joins N         | joins N         | joins N                 |
 /// | Closed      | waits for N + 1 | waits for N + 1 | joins N         | joins N                 |
 /// | Barred      | waits for N + 1 | waits for N + 1 | waits for N + 1 | joins N                 |
-/// | handed over | joins N + 1     | joins N + 1     | joins N + 1     | has no tickets any more |
+/// | unblocked   | joins N + 1     | joins N + 1     | joins N + 1     | has no guards any more  |
 /// | failed      | error           | error           | error           | error at the next stage |
 ///
-/// The stages from *handed over* on are those of the transaction before the running one, and
-/// follow from the numbers.
+/// The stages from *unblocked* on are those of the transaction before the running one, and follow
+/// from the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// All may join.
+    /// All guards may join.
     Running,
-    /// All but who waits for the device.
+    /// Guards of threads that wait for the device are shut out.
     Settled,
-    /// The door is closed to operations, too.
+    /// Operations are shut out, too.
     Closed,
-    /// And to the completion of extents.
+    /// Completions of extents are shut out, too.
     Barred,
 }
 
-/// The gate's state.
+/// The data behind the lock of the transaction state.
 #[derive(Debug)]
 pub(super) struct State {
     running: u64,
@@ -92,7 +92,7 @@ impl State {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Says whether it is the first failure.
+    /// Records a failure; returns true if it is the first.
     pub(super) fn fail(&mut self, failed: Failed) -> bool {
         let is_first = !self.has_failed();
         self.failed.get_or_insert(failed);
@@ -107,7 +107,7 @@ impl State {
         generation <= self.completed
     }
 
-    /// Whether the running transaction takes one more of this kind.
+    /// Returns true if the running transaction admits a guard of this kind.
     pub(super) fn admits(&self, kind: JoinKind) -> bool {
         match kind {
             JoinKind::Writing => self.stage == Stage::Running,
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Counts one more in; returns the transaction.
+    /// Counts a guard in; returns its transaction.
     pub(super) fn join(&mut self, kind: JoinKind) -> u64 {
         assert!(self.admits(kind) && !self.has_failed());
         if let Some(count) = self.count(kind) {
@@ -126,19 +126,19 @@ impl State {
         self.running
     }
 
-    /// Counts one out; true when the leader waits for just that.
+    /// Counts a guard out; returns true if the leader waits for just that.
     pub(super) fn leave(&mut self, kind: JoinKind) -> bool {
         let Some(count) = self.count(kind) else { return false };
         *count = count.checked_sub(1).expect("who leaves has joined");
         *count == 0 && !self.admits(kind)
     }
 
-    /// Whether one of this kind is in the running transaction.
+    /// Returns true if a guard of this kind is in the running transaction.
     pub(super) fn is_open(&mut self, kind: JoinKind) -> bool {
         self.count(kind).is_some_and(|count| *count > 0)
     }
 
-    /// The members of this kind; the leader's own tickets are borrowed from it and not counted.
+    /// Returns the count of a kind; the leader's own guards are borrowed from it and not counted.
     fn count(&mut self, kind: JoinKind) -> Option<&mut u64> {
         match kind {
             JoinKind::Writing => Some(&mut self.writing),
@@ -148,36 +148,36 @@ impl State {
         }
     }
 
-    /// Whether who asks for the commit of this transaction is to lead it.
+    /// Asks to lead the commit of this transaction; returns true if the caller leads it now.
     pub(super) fn lead(&mut self, generation: u64) -> bool {
         assert!(generation <= self.running, "a transaction that has not begun");
         generation == self.running && !std::mem::replace(&mut self.has_leader, true)
     }
 
-    /// Whether transaction `generation` runs, and nobody commits it.
+    /// Returns true if transaction `generation` runs and no thread commits it.
     pub(super) fn is_left_alone(&self, generation: u64) -> bool {
         generation == self.running && !self.has_leader
     }
 
-    /// The running transaction takes nobody more who waits for the device.
+    /// Shuts out threads that wait for the device from the running transaction.
     pub(super) fn settle(&mut self) {
         assert!(self.completed + 1 == self.running, "the one before is written");
         self.advance(Stage::Running, Stage::Settled);
     }
 
-    /// The running transaction takes no more operations.
+    /// Shuts out operations from the running transaction.
     pub(super) fn close_door(&mut self) {
         assert!(self.writing == 0, "operations wait for no device");
         self.advance(Stage::Settled, Stage::Closed);
     }
 
-    /// The running transaction takes nobody more.
+    /// Shuts out all guards from the running transaction.
     pub(super) fn bar_finish(&mut self) {
         assert!(self.operations == 0, "no operation is open behind a closed door");
         self.advance(Stage::Closed, Stage::Barred);
     }
 
-    /// The running transaction is to be written, and the next one runs; returns its number.
+    /// Begins the next transaction, now that this one is to be written; returns its number.
     pub(super) fn unblock(&mut self) -> u64 {
         assert!(self.operations == 0 && self.finishes == 0, "nobody is in it");
         self.advance(Stage::Barred, Stage::Running);
@@ -186,13 +186,13 @@ impl State {
         self.running
     }
 
-    /// The super of this transaction is durable.
+    /// Records that the superblock of this transaction is durable.
     pub(super) fn set_durable(&mut self, generation: u64) {
         assert!(self.durable + 1 == generation && generation < self.running);
         self.durable = generation;
     }
 
-    /// Nothing more is to be done for this transaction.
+    /// Records that nothing is left to do for this transaction.
     pub(super) fn set_completed(&mut self, generation: u64) {
         assert!(self.completed + 1 == generation && generation == self.durable);
         self.completed = generation;

@@ -1,4 +1,4 @@
-//! The gate with real threads: its rules one by one, what panics, and a crowd.
+//! The transaction state with real threads: each rule alone, panics, and many threads at once.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use super::commit::CommitStart;
 use super::world::{FIRST, World};
 use super::{Commit, CommitRole, Failed, JoinKind, Open, TransactionState};
 
-/// How long something that must not happen is waited for.
+/// The time to wait for something that must not happen.
 const NEVER: Duration = Duration::from_millis(20);
 
 fn lead(transaction_state: &TransactionState, generation: u64) -> Commit<'_, Open> {
@@ -28,7 +28,7 @@ fn lead_to_closed(
     settled.close_door().expect("nothing has failed")
 }
 
-/// What `action` returns, from a thread of its own.
+/// Runs `action` in a thread of its own; returns a receiver of its result.
 fn later<'s, T: Send + 's>(
     scope: &'s Scope<'s, '_>,
     action: impl FnOnce() -> T + Send + 's,
@@ -38,13 +38,13 @@ fn later<'s, T: Send + 's>(
     answer
 }
 
-/// It waits. That it would wait for ever is for the models to say.
+/// Checks that `answer` waits. That it would wait for ever is left to the models.
 fn waits<T>(answer: &Receiver<T>) {
     let answer = answer.recv_timeout(NEVER).map(drop);
     assert_eq!(answer, Err(RecvTimeoutError::Timeout));
 }
 
-/// The message `action` panics with.
+/// Returns the message that `action` panics with.
 fn complaint(action: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(action)).expect_err("it must panic");
     *panic.downcast::<String>().expect("messages are formatted")
@@ -96,7 +96,7 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
 }
 
 #[test]
-fn the_door_closes_behind_the_last_operation() {
+fn close_door_waits_for_last_operation() {
     let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let tickets = [transaction_state.join(JoinKind::Operation).unwrap()];
@@ -113,7 +113,7 @@ fn the_door_closes_behind_the_last_operation() {
 }
 
 #[test]
-fn operations_go_on_while_writing_is_waited_for() {
+fn operations_join_while_commit_waits_for_writing() {
     let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let tickets = [transaction_state.join(JoinKind::Writing).unwrap()];
@@ -127,7 +127,7 @@ fn operations_go_on_while_writing_is_waited_for() {
 }
 
 #[test]
-fn who_is_being_committed_is_not_left_alone() {
+fn transaction_being_committed_is_not_left_alone() {
     let transaction_state = TransactionState::new(FIRST);
     assert!(transaction_state.is_left_alone(FIRST));
     thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
 }
 
 #[test]
-fn who_asks_for_a_led_or_durable_transaction_joins() {
+fn commit_request_for_led_or_durable_transaction_joins() {
     let transaction_state = TransactionState::new(FIRST);
     let ask =
         |generation| matches!(transaction_state.begin_commit(generation), Ok(CommitRole::Joined));
@@ -227,7 +227,7 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
 }
 
 #[test]
-fn what_was_durable_before_a_failure_stays_durable() {
+fn durable_transaction_stays_durable_after_failure() {
     let transaction_state = TransactionState::new(FIRST);
     let commit = lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
     commit.durable().unwrap().complete();
@@ -270,7 +270,7 @@ fn a_commit_that_is_dropped_fails() {
 }
 
 #[test]
-fn a_panic_with_a_ticket_fails() {
+fn panic_with_guard_fails() {
     let transaction_state = TransactionState::new(FIRST);
     let message = complaint(|| {
         let transaction_guard = transaction_state.join(JoinKind::Operation).unwrap();
@@ -282,10 +282,10 @@ fn a_panic_with_a_ticket_fails() {
     );
 }
 
-/// A handle on something open is let go while its thread unwinds for reasons of its own: what that
-/// changes is whole.
+/// A handle on something open may be dropped while its thread unwinds for another reason: its
+/// changes are complete.
 #[test]
-fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
+fn guard_taken_while_unwinding_does_not_fail() {
     struct Later<'a>(&'a TransactionState);
     impl Drop for Later<'_> {
         fn drop(&mut self) {
@@ -304,7 +304,7 @@ fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn who_holds_a_ticket_neither_joins_nor_commits() {
+fn thread_with_guard_neither_joins_nor_commits() {
     let transaction_state = TransactionState::new(FIRST);
     let _ticket = transaction_state.join(JoinKind::Operation).unwrap();
     let refused: [&dyn Fn(); 4] = [
@@ -323,7 +323,7 @@ fn who_holds_a_ticket_neither_joins_nor_commits() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn a_leader_has_tickets_of_its_own_alone() {
+fn leader_has_only_guards_of_its_own() {
     let transaction_state = TransactionState::new(FIRST);
     let commit = lead_to_closed(&transaction_state, FIRST);
     drop((commit.transaction_guard(), commit.transaction_guard()));
@@ -332,13 +332,13 @@ fn a_leader_has_tickets_of_its_own_alone() {
     drop(commit);
 }
 
-/// Rounds of a stress test: a few for every run, many where `USERBTRFS_TORTURE` is set.
+/// Returns the number of rounds of a stress test: `many` if `USERBTRFS_TORTURE` is set.
 fn rounds(few: usize, many: usize) -> usize {
     if env::var_os("USERBTRFS_TORTURE").is_some() { many } else { few }
 }
 
 #[test]
-fn a_crowd_changes_and_commits() {
+fn many_threads_change_and_commit() {
     for _ in 0..rounds(20, 1000) {
         let world = World::new();
         let part = |number: usize| {

@@ -1,7 +1,7 @@
-//! A small world around a gate, for tests: who changes it, who commits it, and what must hold.
+//! A test harness around a transaction state: threads that change and commit, and the invariants.
 //!
-//! 1. A change counts for the transaction of its ticket, relaxed: a leader that sees all changes
-//!    of its transaction sees them by the gate alone.
+//! 1. A change counts for the transaction of its guard, relaxed: a leader that sees all changes of
+//!    its transaction sees them by the transaction state alone.
 //! 2. At most one transaction is being written at a time.
 
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use super::{Commit, CommitDoing, CommitRole, Failed, JoinKind, Open, Transaction
 
 /// The first transaction of a world.
 pub(super) const FIRST: u64 = 7;
-/// How many transactions a world has room for.
+/// The number of transactions that a world can hold.
 const TRANSACTIONS: usize = if cfg!(loom) { 4 } else { 4096 };
 
-/// A gate, and what is done through it.
+/// A transaction state, and what is done through it.
 pub(super) struct World {
     pub(super) transaction_state: TransactionState,
     /// Changes made, by transaction.
     changes: Vec<AtomicUsize>,
-    /// Changes the commit found, by transaction.
+    /// Changes that the commit found, by transaction.
     found: Vec<AtomicUsize>,
-    /// Transactions handed over and not completed.
+    /// The number of transactions that are unblocked and not completed.
     writing: AtomicUsize,
 }
 
@@ -53,13 +53,14 @@ impl World {
         Ok(transaction_guard.generation())
     }
 
-    /// Commits what there is, or waits for who does; true when this thread did it.
+    /// Commits the running transaction, or waits for the thread that does; returns true if this one
+    /// did.
     #[cfg(loom)]
     pub(super) fn sync(&self) -> Result<bool, Failed> {
         self.sync_up_to(self.transaction_state.generation())
     }
 
-    /// Commits this transaction, or waits for who does; true when this thread did it.
+    /// Commits this transaction, or waits for the thread that does; returns true if this one did.
     pub(super) fn sync_up_to(&self, generation: u64) -> Result<bool, Failed> {
         match self.transaction_state.begin_commit(generation)? {
             CommitRole::Lead(commit) => self.lead(commit).map(|()| true),
@@ -73,7 +74,7 @@ impl World {
         self.write(commit)
     }
 
-    /// Lets nobody in any more; the leader's own change is the last.
+    /// Shuts out all guards; the leader's own change is the last.
     pub(super) fn shut<'g>(
         &self,
         commit: Commit<'g, CommitStart>,
@@ -87,7 +88,7 @@ impl World {
         Ok(commit)
     }
 
-    /// Hands over, writes and completes.
+    /// Unblocks the next transaction, writes this one and completes it.
     pub(super) fn write(&self, commit: Commit<'_, CommitDoing>) -> Result<(), Failed> {
         let commit = commit.unblock()?;
         assert_eq!(self.writing.fetch_add(1, Ordering::Relaxed), 0, "one is written at a time");
@@ -97,7 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing was changed in a committed transaction after its leader had looked.
+    /// Checks that nothing was changed in a committed transaction after its leader had looked.
     pub(super) fn verify(&self, commits: u64) {
         assert_eq!(
             self.transaction_state.generation(),

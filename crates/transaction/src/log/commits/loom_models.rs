@@ -7,7 +7,7 @@ use userbtrfs_sync::atomic::Ordering;
 
 use super::world::{Why, World};
 
-/// What a thread does with its bit.
+/// The part of a thread, which gets a bit of its own.
 type Part = fn(&World, u64);
 
 fn explore(preemptions: usize, parts: &'static [Part], least: u64) {
@@ -47,17 +47,17 @@ fn abandon(world: &World, bit: u64) {
     let _ended = world.sync(bit, |_, lead| drop(lead));
 }
 
-/// Succeeds, or is told of the failure.
+/// Syncs, which may fail.
 fn try_to_sync(world: &World, bit: u64) {
     let _ended = world.sync(bit, World::write);
 }
 
-/// With a pledge that it keeps.
+/// Syncs with pending I/O that completes.
 fn keep(world: &World, bit: u64) {
     world.sync_pledged(bit, Ok(())).expect("nothing fails in this model");
 }
 
-/// With one that may be in vain.
+/// Syncs with pending I/O that completes, in a group that may fail.
 fn try_to_keep(world: &World, bit: u64) {
     let _ended = world.sync_pledged(bit, Ok(()));
 }
@@ -67,19 +67,19 @@ fn break_it(world: &World, bit: u64) {
 }
 
 #[test]
-fn what_is_promised_is_so_before_it_is_durable() {
+fn pending_io_completes_before_its_group_is_durable() {
     explore(4, &[keep, keep], 1);
     explore(3, &[keep, keep, sync], 1);
 }
 
 #[test]
-fn a_broken_pledge_fails_its_group_and_wakes_all() {
+fn failed_pending_io_fails_its_group_and_wakes_all() {
     explore(4, &[try_to_keep, break_it], 0);
     explore(3, &[try_to_sync, try_to_keep, break_it], 0);
 }
 
 #[test]
-fn what_is_synced_is_durable() {
+fn synced_change_is_durable() {
     explore(4, &[sync, sync], 1);
     explore(3, &[sync, sync, sync], 1);
     explore(3, &[sync_twice, sync_twice], 2);

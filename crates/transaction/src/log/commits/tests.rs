@@ -1,4 +1,4 @@
-//! The groups with real threads: their rules one by one, and a crowd.
+//! The groups with real threads: each rule alone, and many threads at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -18,7 +18,7 @@ fn lead(world: &World, group: u64) -> LogCommitLeader<'_, Why> {
 }
 
 #[test]
-fn what_comes_while_a_group_is_written_is_the_next_one() {
+fn change_while_group_is_written_belongs_to_next_group() {
     let world = World::new();
     let first = world.change(1);
     let leader = lead(&world, first);
@@ -52,7 +52,7 @@ fn what_comes_while_a_group_is_written_is_the_next_one() {
 }
 
 #[test]
-fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
+fn group_failure_fails_later_groups_until_renew() {
     let world = World::new();
     assert_eq!(world.sync(1, World::write), Ok(()));
     assert_eq!(world.sync(2, World::fail), Err(Why::Device));
@@ -64,7 +64,7 @@ fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
 }
 
 #[test]
-fn the_leader_waits_for_what_is_promised_to_its_group() {
+fn leader_waits_for_pending_io_of_its_group() {
     let world = World::new();
     let (group, pending_io) = (world.change(1), world.groups.pending_io());
     let leader = world.groups.try_lead(group).unwrap();
@@ -87,7 +87,7 @@ fn the_leader_waits_for_what_is_promised_to_its_group() {
 }
 
 #[test]
-fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
+fn earlier_group_that_fails_later_wakes_its_waiters() {
     let world = World::new();
     let group = world.change(1);
     let leader = lead(&world, group);
@@ -105,7 +105,7 @@ fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
 }
 
 #[test]
-fn a_leader_that_panics_has_failed() {
+fn panicking_leader_fails_its_group() {
     let world = World::new();
     let group = world.change(1);
     let panics = catch_unwind(AssertUnwindSafe(|| {
@@ -117,7 +117,7 @@ fn a_leader_that_panics_has_failed() {
 }
 
 #[test]
-fn a_crowd_shares_its_groups() {
+fn concurrent_syncs_share_groups() {
     const EACH: u64 = 500;
     let world = World::new();
     thread::scope(|scope| {

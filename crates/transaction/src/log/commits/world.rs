@@ -1,8 +1,8 @@
-//! A small world around the groups, for tests: changes under a lock, a device, and what must hold.
+//! A test harness around the groups: changes under a lock, a device, and the invariants.
 //!
-//! 1. What a leader writes is what was changed when it closed its group.
+//! 1. A leader writes what was changed when it closed its group.
 //! 2. One thread writes at a time.
-//! 3. What was promised with a change is so before the change is durable.
+//! 3. The pending I/O of a change completes before the change is durable.
 
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Class, Mutex};
@@ -20,7 +20,7 @@ pub(super) enum Why {
 pub(super) struct World {
     pub(super) groups: LogCommits<Why>,
     memory: Mutex<u64>,
-    /// The bits whose pledges are kept, and those that were given.
+    /// The bits whose pending I/O completed, and those that have some.
     kept: AtomicU64,
     given: Mutex<u64>,
     device: AtomicU64,
@@ -41,14 +41,14 @@ impl World {
         }
     }
 
-    /// Makes a change; gives its group.
+    /// Makes a change; returns its group.
     pub(super) fn change(&self, bit: u64) -> u64 {
         let mut memory = self.memory.lock();
         *memory |= bit;
         self.groups.collecting()
     }
 
-    /// Makes a change, with a pledge.
+    /// Makes a change with pending I/O.
     fn promise(&self, bit: u64) -> (u64, PendingIo<'_, Why>) {
         let mut memory = self.memory.lock();
         *memory |= bit;
@@ -56,7 +56,8 @@ impl World {
         (self.groups.collecting(), self.groups.pending_io())
     }
 
-    /// As [`World::sync`], with a pledge that ends so; who leads at once ends it meanwhile.
+    /// Like [`World::sync`], with pending I/O that ends with `ends`; a thread that leads at once
+    /// ends it while it writes.
     pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
         let (group, pending_io) = self.promise(bit);
         let end = |pending_io: PendingIo<'_, Why>| {
@@ -72,7 +73,7 @@ impl World {
         self.wait(bit, group, Self::write)
     }
 
-    /// Makes a change, and waits until it is on the device; its leader writes by `write`.
+    /// Makes a change, and waits until it is on the device; a leader writes with `write`.
     pub(super) fn sync(
         &self,
         bit: u64,
@@ -95,7 +96,7 @@ impl World {
             }
         };
         if synced.is_ok() {
-            // That the leader's write is seen is the groups' to see to.
+            // The groups must make the leader's write visible to this thread.
             assert_eq!(self.device.load(Ordering::Relaxed) & bit, bit, "it is durable");
         }
         synced
@@ -106,7 +107,7 @@ impl World {
         self.write_after(lead, || ());
     }
 
-    /// Writes a group, when something was done after it was closed.
+    /// Writes a group, after calling `then` once it is closed.
     fn write_after(&self, lead: LogCommitLeader<'_, Why>, then: impl FnOnce()) {
         assert!(!self.is_written.swap(true, Ordering::Relaxed), "one writes at a time");
         self.led.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +126,7 @@ impl World {
         lead.end(gathered);
     }
 
-    /// Begins anew: what was promised in vain is not in what comes next.
+    /// Starts again: pending I/O of failed groups is not part of later ones.
     pub(super) fn renew(&self) {
         self.groups.renew();
         *self.given.lock() = 0;
