@@ -1,13 +1,14 @@
-//! References of extents: those that changed, and those that the extent tree knows.
+//! References of extents: delayed changes, and those in the extent tree.
 //!
-//! 1. A change is kept in memory ([`DelayedRefs`]) until the commit brings it into the extent
-//!    tree ([`run`]); who asks about an extent gets the sum of both.
+//! 1. A change is kept in memory ([`DelayedRefs`]) until the commit applies it to the extent tree
+//!    ([`run`]); a lookup of an extent returns the sum of both.
 //! 2. An extent has an item in the extent tree exactly as long as it has references there.
-//! 3. References stand in the extent's item while it is small, and no reference stands beside
-//!    it; then as items of their own. A user's references are counted in one place.
+//! 3. References are stored in the extent's item while it is small and no reference is *keyed*;
+//!    then as items of their own, the keyed ones. The references of one backref are counted in one
+//!    place.
 //!
-//! What this module does not do: free space, counters of space, checksums. [`Outcome`] tells the
-//! caller what is theirs.
+//! This module does not maintain free space, counters of space or checksums: [`Outcome`] returns
+//! what the caller has to do for those.
 
 mod backrefs;
 mod delayed;

@@ -15,19 +15,19 @@
 //! | `file_data`                   | space, checksums and references of file data        |
 //! | `high_water`, `discard`       | the largest reservation; discard of freed space     |
 //!
-//! 1. Nothing here edits a tree. What a commit must write it asks for: changed block groups, new
+//! 1. Nothing here edits a tree. A commit asks for what it must write: changed block groups, new
 //!    chunks.
-//! 2. A range is allocated (`allocate_*`), and then either given back, if it was never written
-//!    and no tree names it, or pinned, and free when the superblock that no longer needs it is
+//! 2. A range is allocated (`allocate_*`), and then either given back, if it was never written and
+//!    no tree refers to it, or pinned, and free when the superblock that no longer needs it is
 //!    durable ([`Space::take_pinned`], [`Space::unpin`]).
 //! 3. `used` of a block group counts extent items, not allocations: [`Space::account`].
-//! 4. A reservation granted is space found. Where it rests on room of the device, the chunk is
-//!    made by the allocation that needs it, under whatever locks are held: in memory, and it is
-//!    written with the others that [`Space::take_planned`] gives.
-//! 5. Only [`Space::load`], [`Space::ensure_loaded`] and what takes space for a log read; they are
-//!    called with no lock held.
-//! 6. All groups are under one lock, of the class of block groups: what is done under it is a few
-//!    look-ups. Counters have a lock of their own, taken inside it.
+//! 4. A granted reservation is backed by space. If that is unallocated space of the device, the
+//!    allocation that needs it makes the chunk, under whatever locks are held: in memory, to be
+//!    written with the others that [`Space::take_planned`] returns.
+//! 5. Only [`Space::load`], [`Space::ensure_loaded`] and the allocation of space for a log do
+//!    reads; they are called with no lock held.
+//! 6. All groups are under one lock, of the class of block groups, which is held for a few look-ups
+//!    at a time. Counters have a lock of their own, taken inside it.
 
 pub(crate) mod discard;
 pub(crate) mod file_data;
@@ -73,38 +73,38 @@ use self::space_info::Counters;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// What chunks and their stripes on devices are aligned to, and what is kept free around a mirror
-/// of the superblock.
+/// The alignment of chunks and of their stripes on devices, and the size of what is kept free
+/// around a superblock mirror.
 const STRIPE_LEN: u64 = 64 << 10;
 
-/// If fewer blocks are free for the chunk tree, more room is made for it first, if that can be.
+/// If fewer blocks are free for the chunk tree, a chunk is made for it first, if possible.
 const SYSTEM_BLOCKS: u64 = 16;
-/// If fewer are, no chunk is made: the path to its items might find no blocks.
+/// If fewer blocks are, no other chunk is made: the path to its items might find no blocks.
 const SYSTEM_BLOCKS_MIN: u64 = 6;
 
 /// Space of one kind, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// All that block groups can hold.
+    /// The bytes that block groups can hold.
     pub total: u64,
-    /// What is allocated.
+    /// The allocated bytes.
     pub allocated: u64,
-    /// What is freed and not yet free.
+    /// The bytes that are freed but not free yet.
     pub pinned: u64,
-    /// What reservations hold.
+    /// The reserved bytes.
     pub reserved: u64,
-    /// The part of that which is reserved for content of files.
+    /// The part of the reserved bytes that is for content of files.
     pub reserved_for_data: u64,
-    /// What is kept for removals and commits.
+    /// The bytes that are kept for removals and commits.
     pub global: u64,
 }
 
 /// Chunks, as a superblock lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedChunks {
-    /// Those of the system, by address.
+    /// The system chunks, by address.
     pub system: Vec<Chunk>,
-    /// Bytes of the device that all of them hold.
+    /// The bytes of the device that all chunks take.
     pub device_used: u64,
 }
 
@@ -118,7 +118,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Reads which block groups there are. Their free space is not read yet.
+    /// Reads the block groups. Their free space is not read yet.
     pub fn load(tree_roots: &TreeRoots) -> Result<Self> {
         let volume = Arc::clone(tree_roots.store().volume());
         let superblock = volume.superblock();
@@ -146,8 +146,9 @@ impl Space {
         Ok(Self { volume, nodesize, block_groups, counters, held: NocowWriters::new() })
     }
 
-    /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
-    /// none is left to read. No lock is held, and no tree of the books is being edited.
+    /// Reads the free space of further block groups until `bytes` bytes of a kind are at hand, or
+    /// none is left to read. No lock is held, and neither the extent tree nor the free space tree
+    /// is being edited.
     pub fn ensure_loaded(&self, tree_roots: &TreeRoots, kind: SpaceKind, bytes: u64) -> Result<()> {
         while self.counters.space_info(kind).tally.at_hand < bytes
             && self.load_next(tree_roots, kind)?
@@ -155,8 +156,8 @@ impl Space {
         Ok(())
     }
 
-    /// Reads the free space of one more block group, as [`Space::ensure_loaded`] does; says
-    /// whether there was one.
+    /// Reads the free space of one more block group, as [`Space::ensure_loaded`] does; returns true
+    /// if there was one.
     pub fn load_next(&self, tree_roots: &TreeRoots, kind: SpaceKind) -> Result<bool> {
         let next = self.block_groups.lock().to_load(kind).map(|group| {
             let wanted = Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
@@ -168,8 +169,8 @@ impl Space {
         Ok(true)
     }
 
-    /// A place for a tree block, after the one allocated last; in the group of `near` where none
-    /// was.
+    /// Allocates a tree block, after the one allocated last, or in the group of `near` if there is
+    /// none.
     pub fn allocate_block(&self, kind: SpaceKind, near: Logical) -> Result<Logical, NoSpace> {
         let found = self.allocate(kind, u64::from(self.nodesize), near)?;
         if kind == SpaceKind::Metadata && self.is_mixed() {
@@ -179,16 +180,16 @@ impl Space {
         Ok(found.0)
     }
 
-    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors, in
-    /// the block groups that are there and known: see [`Space::load_next`] and
+    /// Allocates at most `len_max` and at least `len_min` bytes of data, in whole sectors, in
+    /// existing block groups whose free space is loaded: see [`Space::load_next`] and
     /// [`Space::make_data_chunk`].
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
         let (max, min) = sectors(len_max, len_min)?;
         self.block_groups.lock().allocate(SpaceKind::Data, max, min, None).ok_or(NoSpace)
     }
 
-    /// The same, right behind what was allocated last; at least `len_good` bytes, unless that
-    /// fills a block group.
+    /// Like [`Space::allocate_data`], right behind the last allocation; at least `len_good` bytes,
+    /// unless that fills a block group.
     pub fn allocate_data_behind(
         &self,
         len_max: u64,
@@ -200,37 +201,37 @@ impl Space {
         self.block_groups.lock().allocate_behind(SpaceKind::Data, max, good, min).ok_or(NoSpace)
     }
 
-    /// A range that was never written and that no tree names is free at once.
+    /// Frees a range at once that was never written and that no tree refers to.
     pub fn give_back(&self, logical: Logical, len: u64) -> Result<()> {
         Ok(self.block_groups.lock().give_back(logical, len)?)
     }
 
-    /// A range that the running transaction freed, and that the last one still names.
+    /// Pins a range that the running transaction freed, and that the last one still refers to.
     pub fn pin(&self, logical: Logical, len: u64) -> Result<()> {
         Ok(self.block_groups.lock().pin(logical, len)?)
     }
 
-    /// Holds an extent that is about to be overwritten in place: though it is freed, it does not
-    /// become free before it is let go. The caller is in a transaction in which it is in use.
+    /// Holds an extent that is about to be overwritten in place: if it is freed, it does not become
+    /// free before the guard is dropped. The caller is in a transaction in which it is in use.
     pub fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
         self.held.hold(logical, len)
     }
 
-    /// What of this may become free: what is held stays pinned, for the next commit.
+    /// Returns the part that may become free: held ranges stay pinned, for the next commit.
     pub fn without_held(&self, mut pinned: Pinned) -> Pinned {
         let kept = pinned.split_off(|ranges| self.held.split_off(ranges));
         self.block_groups.lock().keep_pinned(kept);
         pinned
     }
 
-    /// All that is pinned, for the commit that will make it free. What is pinned from now on is
-    /// the next one's.
+    /// Takes all that is pinned, for the commit that will free it. Later pins are for the next
+    /// commit.
     pub fn take_pinned(&self) -> Pinned {
         self.block_groups.lock().take_pinned()
     }
 
-    /// The superblock is durable: what was pinned is free, what was made is old, what was removed
-    /// is room on the device.
+    /// Completes a commit whose superblock is durable: pinned ranges are free, new groups are no
+    /// longer new, and the space of removed ones is free on the device.
     pub fn unpin(&self, pinned: Pinned) {
         for chunk in pinned.removed() {
             self.volume.remove_chunk(chunk.logical);
@@ -238,24 +239,24 @@ impl Space {
         self.block_groups.lock().unpin(pinned);
     }
 
-    /// An extent item of so many bytes was added to the extent tree, or removed from it.
+    /// Counts an extent item of `len` bytes that was added to the extent tree, or removed from it.
     pub fn account(&self, logical: Logical, len: u64, added: bool) -> Result<()> {
         Ok(self.block_groups.lock().account(logical, len, added)?)
     }
 
-    /// The block groups whose items changed since the last call: start, length, item.
+    /// Takes the block groups whose items changed since the last call: start, length, item.
     pub fn take_changed_groups(&self) -> Vec<(Logical, u64, BlockGroupItem)> {
         self.block_groups.lock().take_changed()
     }
 
-    /// The chunks that allocations made since the last call; they are to be written as those of
-    /// [`Space::plan_chunk`] are.
+    /// Takes the chunks that allocations made since the last call; they are to be written like
+    /// those of [`Space::plan_chunk`].
     pub fn take_planned(&self) -> Vec<NewChunk> {
         self.block_groups.lock().take_planned()
     }
 
-    /// What the superblock says of chunks: all that are in the trees, and none that was made since
-    /// [`Space::take_planned`]; that may happen at any time.
+    /// Returns the chunks for the superblock: all that are in the trees, and none that was made
+    /// since [`Space::take_planned`], which may happen at any time.
     pub fn listed_chunks(&self) -> ListedChunks {
         let block_groups = self.block_groups.lock();
         let chunks = || block_groups.listed().map(|group| &group.chunk);
@@ -266,45 +267,45 @@ impl Space {
         }
     }
 
-    /// Root items were written, and say that the trees of the books are so many bytes larger, or
-    /// smaller: those that live on the global reserve.
+    /// Records that root items were written in which the global reserve trees are larger by `by`
+    /// bytes.
     pub fn books_grew(&self, by: i64) {
         self.counters.books_grew(by);
     }
 
-    /// Bytes that have extent items: the superblock's `bytes_used`.
+    /// Returns the bytes that have extent items: the superblock's `bytes_used`.
     pub fn bytes_used(&self) -> u64 {
         self.block_groups.lock().bytes_used()
     }
 
-    /// Bytes of the device that chunks hold: DEV_ITEM's `bytes_used`.
+    /// Returns the bytes of the device that chunks take: DEV_ITEM's `bytes_used`.
     pub fn device_used(&self) -> u64 {
         self.block_groups.lock().device_used()
     }
 
-    /// Bytes of data at most that chunks could hold which are not made yet.
+    /// Returns the most bytes of data that chunks could hold that are not made yet.
     pub fn data_room(&self) -> u64 {
         self.block_groups.lock().data_room()
     }
 
-    /// As [`Space::data_room`], with the room that is set aside for chunks of metadata: nearly all
-    /// of that comes back when the changes are merged that it was set aside for.
+    /// Like [`Space::data_room`], with the space that is set aside for chunks of metadata: nearly
+    /// all of that is released when the changes are merged that it was set aside for.
     pub fn unallocated_for_data(&self) -> u64 {
         self.block_groups.lock().unallocated_for_data()
     }
 
-    /// Whether something stands in block groups that neither a durable superblock names nor the one
-    /// of the transaction before.
+    /// Returns true if there are allocations in block groups that neither a durable superblock
+    /// refers to nor that of the previous transaction.
     pub fn draws_on_new_groups(&self) -> bool {
         self.block_groups.lock().draws_on_new()
     }
 
-    /// Whether data and metadata share block groups.
+    /// Returns true if data and metadata share block groups.
     pub fn is_mixed(&self) -> bool {
         self.counters.pool_of(SpaceKind::Data) == SpaceKind::Metadata
     }
 
-    /// What there is of a kind. Data and metadata in mixed groups are counted as one.
+    /// Returns the usage of a kind. Data and metadata in mixed groups are counted as one.
     pub fn usage(&self, kind: SpaceKind) -> Usage {
         let space_info = self.counters.space_info(kind);
         let (allocated, global) = (space_info.allocated(), space_info.global());
@@ -318,77 +319,79 @@ impl Space {
         self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
     }
 
-    /// Reserves metadata for what frees space in the end; may use most of the global reserve.
+    /// Reserves metadata for a change that frees space in the end; may use most of the global
+    /// reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, FlushHint> {
         self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
     }
 
-    /// Whether references are expected to be dropped.
+    /// Returns true if references are expected to be dropped.
     pub(crate) fn expects_any(&self) -> bool {
         self.counters.space_info(SpaceKind::Metadata).expected > 0
     }
 
-    /// References that a change will drop, in a reservation of no bytes: until it goes, what the
-    /// commit takes for them is left to it by all who reserve.
+    /// Returns a reservation of no bytes for references that a change will drop: until it is
+    /// dropped, all other reservations leave to the commit what that takes for these references.
     pub(crate) fn expect(&self, references: u64) -> Reservation {
         Reservation::of_references(&self.counters, references)
     }
 
-    /// What a commit takes of metadata beyond what a claim leaves to it, for so many references
-    /// besides those expected, and for other items of so many bytes.
+    /// Returns the metadata that a commit takes beyond what a reservation leaves to it, for
+    /// `references` references besides the expected ones, and for `others` bytes of other items.
     pub(crate) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
         self.counters.space_info(SpaceKind::Metadata).owed(references, others, policy)
     }
 
-    /// Reserves room for data.
+    /// Reserves space for data.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
         self.policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary).map(Reservation::for_data)
     }
 
-    /// Makes a chunk in memory: its block group can be used at once. What is returned must be
+    /// Makes a chunk in memory: its block group can be used at once. The returned chunk must be
     /// written before the superblock of the running transaction.
     pub fn plan_chunk(&self, kind: SpaceKind) -> Result<NewChunk, NoSpace> {
         self.make_chunk(&mut self.block_groups.lock(), kind)
     }
 
-    /// Makes a chunk for data, as allocations make theirs; says whether there was room. The caller
-    /// is in the running transaction, whose commit writes it.
+    /// Makes a chunk for data, as allocations make theirs; returns true if there was space. The
+    /// caller is in the running transaction, whose commit writes it.
     pub fn make_data_chunk(&self) -> bool {
         let mut block_groups = self.block_groups.lock();
         let made = self.make_chunk(&mut block_groups, SpaceKind::Data);
         made.map(|chunk| block_groups.keep_planned(chunk)).is_ok()
     }
 
-    /// Takes an empty block group out, and gives the chunk whose items are to be removed; nothing
-    /// if it is not empty, or somebody relies on it. Its room is free after the commit.
+    /// Removes an empty block group, and returns the chunk whose items are to be removed; `None` if
+    /// it is not empty, or if a reservation relies on it. Its device space is free after the
+    /// commit.
     pub fn remove_group(&self, start: Logical) -> Option<Chunk> {
         self.block_groups.lock().remove(start)
     }
 
-    /// Block groups that can be removed: empty, old, and not missed by their kind.
+    /// Returns the block groups that can be removed: empty, old, and not needed by their kind.
     pub fn empty_groups(&self) -> Vec<Logical> {
         self.block_groups.lock().empty()
     }
 
-    /// Whether block groups were taken out of which the room becomes free with a commit that is on
-    /// its way.
+    /// Returns true if block groups were removed whose device space becomes free with a commit in
+    /// progress.
     pub fn has_leaving_groups(&self) -> bool {
         self.block_groups.lock().has_leaving()
     }
 
-    /// Whether the next commit makes anything free that is pinned by now.
+    /// Returns true if the next commit frees anything that is pinned now.
     pub fn has_pinned(&self) -> bool {
         let mut ranges = self.block_groups.lock().pinned_ranges().to_vec();
         let _kept = self.held.split_off(&mut ranges);
         !ranges.is_empty()
     }
 
-    /// The filesystem was aborted: reservations and pins mean nothing any more.
+    /// Records that the filesystem was aborted: reservations and pins have no meaning any more.
     pub fn abort(&self) {
         self.counters.abort();
     }
 
-    /// Allocates `len` bytes, where need be in a chunk made for that.
+    /// Allocates `len` bytes, in a new chunk if need be.
     fn allocate(
         &self,
         kind: SpaceKind,
@@ -404,7 +407,7 @@ impl Space {
         block_groups.allocate(kind, len, len, Some(near)).ok_or(NoSpace)
     }
 
-    /// Makes a chunk, if the chunk tree will have blocks to list it.
+    /// Makes a chunk, if the chunk tree will have blocks for its items.
     fn make_chunk(
         &self,
         block_groups: &mut MutexGuard<'_, BlockGroups>,
@@ -420,7 +423,8 @@ impl Space {
         Ok(new)
     }
 
-    /// How many blocks are free for the chunk tree, after making a chunk for more if they are few.
+    /// Returns the number of free blocks for the chunk tree, after making a chunk for more if they
+    /// are few.
     fn system_blocks(&self, block_groups: &mut MutexGuard<'_, BlockGroups>) -> u64 {
         if self.free_blocks(SpaceKind::System) < SYSTEM_BLOCKS
             && let Ok(chunk) = self.make_chunk(block_groups, SpaceKind::System)
@@ -434,8 +438,8 @@ impl Space {
         self.counters.space_info(kind).tally.at_hand / u64::from(self.nodesize)
     }
 
-    /// What is lacking for a claim and so much more, when all that is known to be free or can be
-    /// made is taken.
+    /// Returns the bytes that a reservation of `bytes` bytes lacks even if it takes all that is
+    /// known to be free or can be made.
     pub(crate) fn lack(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> u64 {
         let space_info = self.counters.space_info(kind);
         let room = match self.counters.pool_of(kind) {
@@ -465,7 +469,7 @@ impl Space {
             return Err(FlushHint::Unloaded);
         }
         let mut block_groups = self.block_groups.lock();
-        // Room on the device is set aside until it is enough.
+        // Device space is set aside until it is enough.
         while self.system_blocks(&mut block_groups) >= SYSTEM_BLOCKS && block_groups.promise() {
             if let Ok(reservation) = attempt() {
                 return Ok(reservation);
@@ -475,8 +479,8 @@ impl Space {
         attempt().map_err(|space_info| space_info.shortage(bytes, policy, false))
     }
 
-    /// What block groups have that are there: making chunks is the caller's, who may have to read
-    /// first. Neither is asked for where it would not be enough.
+    /// Reserves data in existing block groups: making chunks is left to the caller, which may have
+    /// to read first. No hint suggests either if it would not be enough.
     fn claim_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
         let (kind, policy) = (SpaceKind::Data, ReservePolicy::Ordinary);
         let attempt = || Reservation::policy(&self.counters, kind, bytes, policy);
@@ -504,7 +508,7 @@ impl Drop for Space {
     }
 }
 
-/// The most and the least bytes that are wanted, in whole sectors.
+/// Returns the most and the least bytes that are wanted, in whole sectors.
 fn sectors(len_max: u64, len_min: u64) -> Result<(u64, u64), NoSpace> {
     let sector = u64::from(SECTOR_SIZE);
     let max = len_max / sector * sector;

@@ -1,15 +1,15 @@
-//! By how much the references of each user of an extent change: mostly there is one.
+//! The changes of an extent's references by backref: usually there is one.
 //!
-//! 1. Users stand in order, each once, and none with a change of 0.
+//! 1. Backrefs are in order, each once, and none with a change of 0.
 
 use userbtrfs_btree::Backref;
 
-/// See the module's text.
+/// The changes of the references of an extent, by backref.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackrefChanges(Vec<(Backref, i64)>);
 
 impl BackrefChanges {
-    /// References of a user come, or go.
+    /// Adds references of a backref, or removes them.
     pub(super) fn add(&mut self, backref: Backref, by: i64) {
         match self.at(&backref) {
             Ok(at) => {
@@ -29,27 +29,27 @@ impl BackrefChanges {
         }
     }
 
-    /// The change of one user, where there is one.
+    /// Returns the change of one backref, if there is one.
     pub fn get(&self, backref: &Backref) -> Option<&i64> {
         self.at(backref).ok().map(|at| &self.0[at].1)
     }
 
-    /// Whether none changes.
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The users, in order, and their changes.
+    /// Returns the backrefs, in order, and their changes.
     pub fn iter(&self) -> impl Iterator<Item = (&Backref, &i64)> {
         self.0.iter().map(|(backref, by)| (backref, by))
     }
 
-    /// The same.
+    /// Returns the same as a slice.
     pub(super) fn as_slice(&self) -> &[(Backref, i64)] {
         &self.0
     }
 
-    /// All changes together.
+    /// Returns the sum of all changes.
     pub fn net(&self) -> i64 {
         self.0.iter().fold(0, |sum, (_, by)| sum.saturating_add(*by))
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cancels_out_leaves_nothing_and_users_are_told_apart() {
+    fn opposite_changes_of_each_backref_cancel_out() {
         let backrefs = [Backref::Tree(TreeId::FS), Backref::Parent(Logical(4096))];
         let mut changes = BackrefChanges::default();
         changes.add(backrefs[1], 2);

@@ -1,13 +1,14 @@
 //! Changes of references that are not yet in the extent tree.
 //!
-//! 1. All changes of one extent are one [`Head`], and those of one user one number in it. What
-//!    cancels out leaves nothing.
-//! 2. What is known of an extent is what the extent tree says once the heads taken are in it;
-//!    with the head still here added, it is the truth of now.
-//! 3. Who takes a head brings it into the extent tree before anyone learns of the extent.
-//! 4. Memory only: all of it may be called under tree locks.
+//! 1. All changes of one extent are one [`Head`], and those of one backref are one number in it.
+//!    Changes that cancel out leave nothing.
+//! 2. The *known* references of an extent are those that the extent tree has once the taken heads
+//!    are applied to it; with the head that is still here added, they are the current ones.
+//! 3. The thread that takes a head applies it to the extent tree before any thread looks up the
+//!    extent there.
+//! 4. No call does I/O: all may be made under tree locks.
 //! 5. Most heads are of blocks that this transaction allocated, in very great numbers: those take
-//!    no more memory than what they say.
+//!    no more memory than their data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -18,18 +19,18 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::backrefs::BackrefChanges;
 
-/// What changed at one extent.
+/// The changes of the references of one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Where it is, and what.
+    /// Its address and its kind.
     pub extent: Extent,
     /// Allocated by this transaction: it has no item in the extent tree yet.
     pub fresh: bool,
-    /// By how much the references of each user change.
+    /// The changes of its references, by backref.
     pub changes: BackrefChanges,
     /// From now on its children are referred to by its address.
     pub set_full_backref: bool,
-    /// Some of the changes took it for another extent at the same address.
+    /// Some of the changes described another extent at the same address.
     pub contradicted: bool,
 }
 
@@ -44,12 +45,12 @@ impl Head {
         }
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn logical(&self) -> Logical {
         logical_of(&self.extent)
     }
 
-    /// By how much its references change in all.
+    /// Returns the sum of the changes of its references.
     pub fn net(&self) -> i64 {
         self.changes.net()
     }
@@ -63,7 +64,7 @@ impl Head {
         !touched && self.changes.is_empty()
     }
 
-    /// What becomes of an extent of which `base` is known.
+    /// Returns the references of an extent that had `base` before these changes.
     fn applied_to(&self, base: BlockRefs) -> BlockRefs {
         BlockRefs {
             refs: base.refs.saturating_add_signed(self.net()),
@@ -75,21 +76,21 @@ impl Head {
 /// A head as it is kept, by its address.
 #[derive(Clone)]
 enum Slot {
-    /// A block that this transaction allocated, which a tree alone refers to.
+    /// A block that this transaction allocated, with one reference, by a tree.
     Block {
         tree: TreeId,
         level: u8,
     },
-    /// One that it allocated, and nobody refers to any more.
+    /// A block that this transaction allocated, with no references any more.
     Left {
         level: u8,
     },
     Other(Box<Head>),
 }
 
-/// About what a head takes in memory as a slot of its own, in a map that is half full.
+/// The approximate size of a head in memory that is a slot of its own, in a map that is half full.
 const SLOT_BYTES: usize = 2 * size_of::<(Logical, Slot)>();
-/// About what another one takes.
+/// The approximate size of any other head.
 const HEAD_BYTES: usize = 256;
 
 impl Slot {
@@ -132,7 +133,7 @@ pub(super) fn logical_of(extent: &Extent) -> Logical {
     }
 }
 
-/// Whether this user can refer to such an extent.
+/// Returns true if such an extent can have this backref.
 fn fits(extent: &Extent, backref: &Backref) -> bool {
     let of_block = matches!(backref, Backref::Tree(_) | Backref::Parent(_));
     of_block == matches!(extent, Extent::Block { .. })
@@ -146,12 +147,12 @@ pub struct DelayedRefs {
 #[derive(Default)]
 struct State {
     heads: BTreeMap<Logical, Slot>,
-    /// About what the heads take in memory.
+    /// The approximate size of the heads in memory.
     bytes: usize,
-    /// What the extent tree says, once it has the heads that were taken; of what was allocated by
-    /// this transaction it says nothing before.
+    /// The references in the extent tree, once it has the heads that were taken; those of an extent
+    /// that this transaction allocated are not here before its head is taken.
     known: HashMap<Logical, BlockRefs, ShortKeys>,
-    /// Where the next head is looked for.
+    /// The address from which the next head is searched.
     next: Logical,
 }
 
@@ -162,31 +163,31 @@ impl Default for DelayedRefs {
 }
 
 impl DelayedRefs {
-    /// A block was just allocated for `tree`: its first reference.
+    /// Adds the first reference of a block that was just allocated for `tree`.
     pub fn allocated(&self, logical: Logical, level: u8, tree: TreeId) {
         self.state.lock().allocate(Extent::Block { logical, level }, Backref::Tree(tree));
     }
 
-    /// Space for data was just allocated, `len` bytes for `backref`: its first reference.
+    /// Adds the first reference of `len` bytes of data that were just allocated for `backref`.
     pub fn allocated_data(&self, logical: Logical, len: u64, backref: Backref) {
         self.state.lock().allocate(Extent::Data { logical, len }, backref);
     }
 
-    /// A reference comes or goes.
+    /// Adds or drops a reference.
     pub fn change(&self, change: &RefChange) {
         assert!(fits(&change.extent, &change.backref), "blocks and data have users of their own");
         let by = if change.add { 1 } else { -1 };
         self.state.lock().touch(change.extent, |head| head.change(change.backref, by));
     }
 
-    /// From now on the children of a block are referred to by its address.
+    /// Records that the children of a block are referred to by its address from now on.
     pub fn set_full_backref(&self, logical: Logical, level: u8) {
         let extent = Extent::Block { logical, level };
         self.state.lock().touch(extent, |head| head.set_full_backref = true);
     }
 
-    /// Who uses an extent now; nothing where what the extent tree says must be learnt first.
-    /// Of an extent allocated by this transaction it is always known.
+    /// Returns the current references of an extent; `None` if those in the extent tree must be
+    /// loaded first. The references of an extent that this transaction allocated are always known.
     pub fn sharing(&self, logical: Logical) -> Option<BlockRefs> {
         let state = self.state.lock();
         let head = state.heads.get(&logical).cloned().map(|slot| slot.into_head(logical));
@@ -194,15 +195,15 @@ impl DelayedRefs {
         Some(head.map_or(known, |head| head.applied_to(known)))
     }
 
-    /// Takes down what the extent tree says of an extent. What is known already stands: it may
-    /// count heads that were taken since.
+    /// Records the references of an extent in the extent tree. Those that are known already are
+    /// kept: they may count heads that were taken since.
     pub fn learn(&self, logical: Logical, found: BlockRefs) {
         self.state.lock().known.entry(logical).or_insert(found);
     }
 
-    /// Forgets a block that this transaction allocated, never wrote, and frees: the extent tree
-    /// never hears of it, and its space can be used again at once. Says no, and does nothing,
-    /// where it is not so, or the extent tree knows of it already, or of another there.
+    /// Drops a block that this transaction allocated, never wrote, and frees: it never gets into
+    /// the extent tree, and its space can be reused at once. Returns false, and does nothing, if it
+    /// is not such a block, or if the extent tree has it already, or another extent there.
     pub fn forget(&self, logical: Logical) -> bool {
         let mut state = self.state.lock();
         let is_sound = |slot: &Slot| match slot {
@@ -216,12 +217,13 @@ impl DelayedRefs {
         is_here
     }
 
-    /// What changed at an extent and is not in the extent tree yet.
+    /// Returns the changes of an extent that are not in the extent tree yet.
     pub fn head(&self, logical: Logical) -> Option<Head> {
         self.state.lock().heads.get(&logical).cloned().map(|slot| slot.into_head(logical))
     }
 
-    /// Data that this transaction allocated and that nobody refers to any more: ranges.
+    /// Returns the ranges of data that this transaction allocated and that have no references any
+    /// more.
     pub fn vanishing_data(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
         let range = |slot: &Slot| match slot {
@@ -234,8 +236,8 @@ impl DelayedRefs {
         state.heads.values().filter_map(range).collect()
     }
 
-    /// What the extents take, at most, that nobody refers to once the changes are in the extent
-    /// tree: how many blocks, and how many bytes of data.
+    /// Returns an upper bound of what is freed once the changes are in the extent tree: the number
+    /// of blocks, and the bytes of data.
     pub fn freeable(&self) -> (u64, u64) {
         let state = self.state.lock();
         let dropped = |head: &Head| if head.fresh { head.net() == 0 } else { head.net() < 0 };
@@ -251,27 +253,27 @@ impl DelayedRefs {
         state.heads.values().fold((0, 0), add)
     }
 
-    /// Takes the next head in the order of addresses, which begins anew after the last.
+    /// Takes the next head in the order of addresses, which starts again after the last.
     pub fn take_next(&self) -> Option<Head> {
         self.state.lock().take_next()
     }
 
-    /// How many heads there are.
+    /// Returns the number of heads.
     pub fn len(&self) -> usize {
         self.state.lock().heads.len()
     }
 
-    /// About what they take in memory.
+    /// Returns their approximate size in memory.
     pub fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 
-    /// Whether there is nothing to bring into the extent tree.
+    /// Returns true if there is nothing to apply to the extent tree.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Begins the next transaction: what was learnt is forgotten, so that it does not pile up.
+    /// Begins the next transaction: known references are dropped, so that they do not accumulate.
     pub fn turn_over(&self) {
         let mut state = self.state.lock();
         assert!(state.heads.is_empty(), "the extent tree has all changes of the transaction");
@@ -285,7 +287,7 @@ impl State {
         let logical = logical_of(&extent);
         let mut head = Head { fresh: true, ..Head::new(extent) };
         head.change(backref, 1);
-        // Space is free only once its references are settled, unless it was called free wrongly.
+        // Space is free only once its references are applied, unless the free space tree is wrong.
         head.contradicted = self.take(logical).is_some();
         self.known.remove(&logical);
         self.put(head);
@@ -313,7 +315,7 @@ impl State {
         Some(slot.into_head(logical))
     }
 
-    /// What the extent tree says of an extent with this head, where that is known.
+    /// Returns the references in the extent tree of an extent with this head, if they are known.
     fn base(&self, logical: Logical, head: Option<&Head>) -> Option<BlockRefs> {
         match head {
             Some(head) if head.fresh => Some(BlockRefs { refs: 0, full_backref: false }),

@@ -1,9 +1,9 @@
-//! An extent's references as they will be: the item of the extent and the references beside it.
+//! The references of an extent after a change: its item and its keyed references.
 //!
-//! 1. A user is looked for in the item, then beside it; a new one goes into the item only while
-//!    nothing stands beside it and there is room.
-//! 2. A data reference beside the item has the first free number from its hash on. Others that
-//!    stood between may have gone since: who looks for it does not stop at a gap.
+//! 1. A backref is searched in the item, then among the keyed references; a new one is stored in
+//!    the item only while there are no keyed references and there is space.
+//! 2. A keyed data reference has the first free offset from its hash on. Others before it may have
+//!    been removed since: a search does not stop at a gap.
 
 use std::ops::ControlFlow;
 
@@ -15,32 +15,32 @@ use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
 
-/// How far behind its hash a reference is looked for before it is taken to be new.
+/// The distance from its hash at which a reference that was not found is considered new.
 const REACH: u64 = 64;
 
-/// An extent's references as they will be.
+/// The references of an extent after a change.
 pub(super) struct ExtentRefs<'a, I> {
     pub(super) items: &'a I,
     pub(super) logical: Logical,
     /// The extent's own item.
     pub(super) item: ExtentItem,
-    /// Whether references stand, or stood, beside the item.
+    /// True if there are, or were, keyed references.
     pub(super) keyed: bool,
-    /// Changes of those.
+    /// Changes of the keyed references.
     pub(super) changes: Changes,
     pub(super) nodesize: u32,
 }
 
-/// Where a user's references stand beside the item.
+/// The keyed references of one backref.
 struct KeyedRefs {
-    /// The items of the user, and the counts in them.
+    /// The items of the backref, and the counts in them.
     found: Vec<(Key, u32)>,
-    /// Where a new one can go.
+    /// The key for a new one.
     free: Key,
 }
 
 impl<I: Items> ExtentRefs<'_, I> {
-    /// The user has so many references less.
+    /// Drops `by` references of a backref.
     pub(super) fn drop_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
         let missing = Damage::NoReference { logical: self.logical, backref };
         if let Some((place, count)) = inline::find(&self.item, backref) {
@@ -65,7 +65,7 @@ impl<I: Items> ExtentRefs<'_, I> {
         if rest > 0 { Err(missing.into()) } else { Ok(()) }
     }
 
-    /// The user has so many references more.
+    /// Adds `by` references of a backref.
     pub(super) fn add_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
         let excess = Damage::TooManyReferences { logical: self.logical, backref };
         let new = sum(backref, 0, by, excess)?;
@@ -87,7 +87,7 @@ impl<I: Items> ExtentRefs<'_, I> {
         Ok(())
     }
 
-    /// Whether a reference stands beside the item that is not going.
+    /// Returns true if there is a keyed reference that is not being removed.
     pub(super) fn is_referenced_beside(&self) -> Result<bool> {
         let first = Key::new(self.logical.0, ItemKind::EXTENT_OWNER_REF, 0);
         let mut left = false;
@@ -108,7 +108,7 @@ impl<I: Items> ExtentRefs<'_, I> {
         self.changes.put(key, keyed.encode());
     }
 
-    /// Looks for a user beside the item: for `wanted` of its references, or for the first.
+    /// Searches the keyed references of a backref: `wanted` references, or the first item.
     fn beside(&self, backref: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
         let reference = inline::reference(backref, 1);
         let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
@@ -151,7 +151,7 @@ impl<I: Items> ExtentRefs<'_, I> {
     }
 }
 
-/// Whether an item is a reference of the extent that stands beside the extent's item.
+/// Returns true if an item is a keyed reference of the extent.
 pub(super) fn is_beside(key: Key, logical: Logical) -> bool {
     let kinds = ItemKind::EXTENT_OWNER_REF..=ItemKind::SHARED_DATA_REF;
     key.objectid == logical.0 && kinds.contains(&key.kind)
@@ -169,7 +169,7 @@ fn count_of(kind: ItemKind, data: &[u8]) -> u32 {
     }
 }
 
-/// A tree or a block refers to a block once.
+/// Adds to a count. A tree or a block refers to a block at most once.
 fn sum(backref: Backref, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
     let sum = narrow(u64::from(count).saturating_add(by), excess)?;
     let once = matches!(backref, Backref::Tree(_) | Backref::Parent(_));

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use userbtrfs_btree::Backref;
 use userbtrfs_format::{ExtentItem, InlineRef, item_len_max, item_space};
 
-/// The reference of `backref`, so many times, in the format's terms.
+/// Returns `count` references of `backref` in the types of the format.
 pub(super) fn reference(backref: Backref, count: u32) -> InlineRef {
     match backref {
         Backref::Tree(tree) => InlineRef::TreeBlock(tree),
@@ -17,7 +17,7 @@ pub(super) fn reference(backref: Backref, count: u32) -> InlineRef {
     }
 }
 
-/// Where in the item the references of `backref` stand, and how many they are.
+/// Returns the index of the references of `backref` in the item, and their count.
 pub(super) fn find(item: &ExtentItem, backref: Backref) -> Option<(usize, u32)> {
     let wanted = reference(backref, 1);
     let first = start(item, &wanted);
@@ -28,14 +28,14 @@ pub(super) fn find(item: &ExtentItem, backref: Backref) -> Option<(usize, u32)> 
         .map(|(place, (_, count))| (first + place, count))
 }
 
-/// Puts references of a user that has none in the item where the order wants them.
+/// Inserts references of a backref that has none in the item, in the order of the format.
 pub(super) fn insert(item: &mut ExtentItem, backref: Backref, count: u32) {
     let new = reference(backref, count);
     item.inline.insert(start(item, &new), new);
 }
 
-/// Whether one more reference may stand in an item. Items are kept below a sixteenth of a leaf,
-/// as Linux keeps them: 992 bytes in nodes of 16 KiB.
+/// Returns true if one more reference may be stored in an item. Items are kept below a sixteenth of
+/// a leaf, as in Linux: 992 bytes in nodes of 16 KiB.
 pub(super) fn has_room(item: &ExtentItem, new: &InlineRef, nodesize: u32) -> bool {
     let head = item_space(0);
     let leaf = item_len_max(nodesize) + head;
@@ -44,7 +44,7 @@ pub(super) fn has_room(item: &ExtentItem, new: &InlineRef, nodesize: u32) -> boo
     after.len() < leaf / 16 - head
 }
 
-/// The first place at which a reference may stand.
+/// Returns the first index at which a reference may be stored.
 fn start(item: &ExtentItem, new: &InlineRef) -> usize {
     item.inline.partition_point(|before| sequence(before) < sequence(new))
 }

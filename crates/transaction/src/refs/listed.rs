@@ -1,4 +1,4 @@
-//! Whether the extent tree lists what stood somewhere when it was read.
+//! Checks whether the extent tree lists something that was read.
 
 use userbtrfs_btree::{Cursor, Extent, ReadAhead};
 use userbtrfs_format::{ItemKind, Key, Logical, TreeId};
@@ -8,7 +8,7 @@ use crate::editor::TreeItems;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// Whether there is a tree block of this level that this transaction wrote.
+/// Returns true if there is a tree block of this level and generation.
 pub fn lists_block(
     tree_roots: &TreeRoots,
     logical: Logical,
@@ -21,13 +21,13 @@ pub fn lists_block(
     Ok(found.is_some_and(|found| found.item.generation == generation))
 }
 
-/// Whether all of a range lies in one extent.
+/// Returns true if all of a range lies in one extent.
 pub fn lists_range(tree_roots: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
     let tree = tree_roots.tree(TreeId::EXTENT)?;
     let last = Key::new(logical.0, ItemKind::EXTENT_ITEM, u64::MAX);
     let before = Cursor::seek_back(tree_roots.store(), &tree, &last, ReadAhead::Off)?;
     let Some(before) = before.item() else { return Ok(false) };
-    // The item before may be one beside that of the extent.
+    // The previous item may be a keyed reference of the extent.
     let first = Key::new(before.key.objectid, ItemKind::EXTENT_ITEM, 0);
     let extent = tree_roots.cursor(&tree, &first, ReadAhead::Off)?;
     Ok(extent.item().is_some_and(|item| {

@@ -1,4 +1,4 @@
-//! Whether an extent of data has one user only.
+//! Checks whether a data extent has only one backref.
 
 use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{ExtentItem, TreeId};
@@ -11,10 +11,10 @@ use crate::editor::TreeItems;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// Whether nobody but `backref`, a file, refers to an extent, by its item and by `head`, what
-/// changed since. Where that is not plain, the answer is no: the user's references stand beside the
-/// item, or the extent is from before the last snapshot of the file's tree (`last_snapshot`), which
-/// may share the leaf that refers to it.
+/// Returns true if `backref`, of a file, is the only one of an extent, according to its item and to
+/// `head`, the later changes. If that is uncertain, returns false: references of `backref` are
+/// keyed, or the extent is from before the last snapshot of the file's tree (`last_snapshot`),
+/// which may share the leaf that refers to it.
 pub fn is_only_user(
     tree_roots: &TreeRoots,
     extent: &Extent,

@@ -1,4 +1,4 @@
-//! Bringing changed references into the extent tree.
+//! Applies delayed references to the extent tree.
 
 use std::ops::ControlFlow;
 
@@ -14,22 +14,23 @@ use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// What became of an extent, and what is left to do.
+/// The result of applying a head to an extent, with what is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The extent tree has it now: its space is no longer free in the free space tree, and used.
+    /// The extent tree has it now: its space is to be allocated in the free space tree, and is
+    /// used.
     Added,
-    /// It was and is in the extent tree: nothing.
+    /// The extent tree had it and has it: nothing is left to do.
     Kept,
-    /// The extent tree has it no longer: its space is free in the free space tree, to be reused
-    /// once the transaction is durable; checksums of data go.
+    /// The extent tree does not have it any more: its space is to be freed in the free space tree,
+    /// to be reused once the transaction is durable; checksums of data are to be removed.
     Freed,
     /// The extent tree never had it. Its space is free once the transaction is durable, and was
-    /// never taken in the free space tree; checksums of data go.
+    /// never allocated in the free space tree; checksums of data are to be removed.
     Vanished,
 }
 
-/// What the form of new items depends on.
+/// The parameters of the form of new items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) nodesize: u32,
@@ -37,7 +38,7 @@ pub(super) struct Form {
     pub(super) generation: u64,
 }
 
-/// Who uses an extent according to the extent tree; nothing where it does not know it.
+/// Returns the references of an extent in the extent tree; `None` if it is not there.
 pub fn lookup(tree_roots: &TreeRoots, extent: &Extent) -> Result<Option<BlockRefs>> {
     let nodesize = tree_roots.store().volume().geometry().nodesize;
     let found = find(&TreeItems::new(tree_roots, TreeId::EXTENT)?, extent, nodesize)?;
@@ -47,7 +48,7 @@ pub fn lookup(tree_roots: &TreeRoots, extent: &Extent) -> Result<Option<BlockRef
     }))
 }
 
-/// Brings the changes of one extent into the extent tree.
+/// Applies the changes of one extent to the extent tree.
 pub fn run(editor: &Editor<'_>, head: &Head) -> Result<Outcome> {
     let superblock = editor.tree_roots.store().volume().superblock();
     let form = Form {
@@ -58,11 +59,11 @@ pub fn run(editor: &Editor<'_>, head: &Head) -> Result<Outcome> {
     run_in(&mut editor.items(TreeId::EXTENT)?, head, form)
 }
 
-/// What the extent tree says of an extent.
+/// An extent as found in the extent tree.
 pub(super) struct ExtentLookup {
     pub(super) key: Key,
     pub(super) item: ExtentItem,
-    /// Whether references stand beside the item.
+    /// True if there are keyed references.
     pub(super) keyed: bool,
 }
 
@@ -90,7 +91,8 @@ pub(super) fn run_in(items: &mut impl EditItems, head: &Head, form: Form) -> Res
     })
 }
 
-/// Applies a head to an extent: the changes beside its item, and the item, if any is left.
+/// Applies a head to an extent; returns the key of its item, the changes of its keyed references,
+/// and the item, if any reference is left.
 fn change(
     items: &impl Items,
     found: ExtentLookup,
@@ -101,7 +103,7 @@ fn change(
     let (logical, nodesize) = (head.logical(), form.nodesize);
     let mut draft =
         ExtentRefs { items, logical, item, keyed, changes: Changes::default(), nodesize };
-    // What goes makes room for what comes.
+    // Dropped references make space for added ones.
     for (backref, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
         draft.drop_refs(*backref, by.unsigned_abs())?;
     }
@@ -115,7 +117,7 @@ fn change(
     }
     let inline: u64 = draft.item.inline.iter().map(userbtrfs_format::InlineRef::count).sum();
     let is_last = draft.item.refs == 0;
-    // Where nothing stands beside the item, the sum is known.
+    // Without keyed references the sum is known.
     let is_sum = if draft.keyed { inline <= draft.item.refs } else { inline == draft.item.refs };
     if !is_sum || (is_last && draft.is_referenced_beside()?) {
         return Err(wrong.into());
@@ -131,7 +133,7 @@ fn finish(key: Key, mut changes: Changes, left: Option<&ExtentItem>) -> Changes 
     changes
 }
 
-/// An extent that is not in the extent tree yet.
+/// Returns an extent that is not in the extent tree yet.
 fn new_extent(extent: &Extent, form: Form) -> ExtentLookup {
     let Logical(logical) = logical_of(extent);
     let (key, flags, level) = match *extent {
@@ -145,7 +147,7 @@ fn new_extent(extent: &Extent, form: Form) -> ExtentLookup {
         }
         Extent::Block { level, .. } => {
             let key = Key::new(logical, ItemKind::EXTENT_ITEM, u64::from(form.nodesize));
-            // The first key is a hint, which nobody relies on.
+            // The first key is a hint, which no reader relies on.
             (key, ExtentFlags::TREE_BLOCK, MetadataLevel::InItem(Key::MIN, level))
         }
     };
@@ -154,7 +156,7 @@ fn new_extent(extent: &Extent, form: Form) -> ExtentLookup {
     ExtentLookup { key, item, keyed: false }
 }
 
-/// Looks an extent up. Another extent at its address is damage.
+/// Looks up an extent. Another extent at its address is damage.
 pub(super) fn find(
     items: &impl Items,
     extent: &Extent,
@@ -187,7 +189,7 @@ pub(super) fn find(
     }
 }
 
-/// Whether an item is that of the extent.
+/// Returns true if an item is that of the extent.
 fn is(found: &ExtentLookup, extent: &Extent, nodesize: u32) -> bool {
     match (*extent, found.item.level) {
         (Extent::Data { len, .. }, MetadataLevel::None) => found.key.offset == len,

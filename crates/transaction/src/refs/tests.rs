@@ -1,4 +1,4 @@
-//! References: delayed ones, and what the extent tree makes of them.
+//! References: delayed ones, and their items in the extent tree.
 
 mod delayed;
 mod only;

@@ -1,10 +1,10 @@
-//! A block group: its free space and what it owes.
+//! A block group: its free space, and what is pinned or withheld in it.
 //!
 //! 1. A byte is in exactly one state: allocated, free, pinned, or withheld. The boot area of a
 //!    device and the stripes of its superblocks are withheld, and the first 64 KiB of all logical
 //!    addresses: an old filesystem may have a chunk there. An extent that lies there already is
 //!    allocated; its space is withheld when it is freed.
-//! 2. The free ranges of a group that is not loaded are not known; nothing is allocated in it.
+//! 2. The free ranges of a group that is not loaded are unknown; nothing is allocated in it.
 //! 3. In a group that does not start on a unit nothing is allocated: its tree blocks would cross
 //!    stripes.
 //! 4. `used` counts the bytes that have extent items; it trails what is allocated and freed.
@@ -20,14 +20,14 @@ use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::SpaceTotals;
 
-/// Since when a block group is there.
+/// The age of a block group, by the superblocks that refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGroupAge {
-    /// A superblock that names it is durable.
+    /// A durable superblock refers to it.
     Durable,
-    /// The superblock that comes next names it: nothing else becomes durable before that.
+    /// The next superblock refers to it: nothing else becomes durable before that.
     Named,
-    /// Made since: to be used only where there is no other space.
+    /// Made since then: to be used only if there is no other space.
     New,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct BlockGroup {
     withheld: FreeRanges,
     /// Ranges to withhold once they are freed.
     withheld_later: FreeRanges,
-    /// Nothing is allocated in it.
+    /// True if nothing is allocated in it.
     read_only: bool,
-    /// How often `used` changed: whoever reads free space sees by it that it is outdated.
+    /// How often `used` changed: a reader of free space detects by it that its result is outdated.
     version: u64,
 }
 
 impl BlockGroup {
-    /// A group that was there before, its free space not known.
+    /// Returns a group that existed before, whose free space is not loaded.
     pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
         let withheld = withheld(&chunk);
         let (pinned, withheld_later) = (FreeRanges::new(unit), FreeRanges::new(1));
@@ -62,7 +62,7 @@ impl BlockGroup {
         Self { chunk, used, age, free, pinned, withheld, withheld_later, read_only, version }
     }
 
-    /// A new group, all of it free.
+    /// Returns a new group, all of it free.
     pub(super) fn new(chunk: Chunk, unit: u64) -> Self {
         let mut free = FreeRanges::new(unit);
         free.insert(chunk.logical.0, chunk.len).expect("it is the first");
@@ -71,39 +71,39 @@ impl BlockGroup {
         group
     }
 
-    /// Where it starts.
+    /// Returns its start.
     pub(super) fn start(&self) -> Logical {
         self.chunk.logical
     }
 
-    /// Its item as it should stand in the tree.
+    /// Returns its item as it should be stored in the tree.
     pub(super) fn item(&self) -> BlockGroupItem {
         let (used, flags) = (self.used, self.chunk.flags);
         BlockGroupItem { used, chunk_objectid: FIRST_FREE_OBJECTID, flags }
     }
 
-    /// Whether a range lies in it.
+    /// Returns true if a range lies in it.
     pub(super) fn covers(&self, logical: Logical, len: u64) -> bool {
         let end = logical.checked_add(len);
         logical >= self.start() && end.is_some_and(|end| end <= self.chunk.end())
     }
 
-    /// The unit of allocation.
+    /// Returns the unit of allocation.
     pub(super) fn unit(&self) -> u64 {
         self.pinned.unit()
     }
 
-    /// How often `used` changed.
+    /// Returns how often `used` changed.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether it has free ranges that are not known.
+    /// Returns true if it has free ranges that are not loaded.
     pub(super) fn can_load(&self) -> bool {
         self.free.is_none() && !self.read_only
     }
 
-    /// What it adds to the counters of its pool.
+    /// Returns what it adds to the counters of its pool.
     pub(super) fn tally(&self) -> SpaceTotals {
         let total = self.chunk.len - self.withheld.total();
         let pinned = self.pinned.total();
@@ -115,12 +115,12 @@ impl BlockGroup {
         SpaceTotals { total, at_hand, unloaded, pinned }
     }
 
-    /// The most bytes that can be allocated in a row.
+    /// Returns the most contiguous bytes that can be allocated.
     pub(super) fn high_water(&self) -> u64 {
         self.free.as_ref().map_or(0, FreeRanges::high_water)
     }
 
-    /// Takes free ranges that were read, which are what is free in the tree.
+    /// Sets the free ranges, as they were read from the tree.
     pub(super) fn load(&mut self, free: FreeRanges) -> Result<(), SpaceDamage> {
         let (start, len, used) = (self.start(), self.chunk.len, self.used);
         if free.total().checked_add(used) != Some(len) {
@@ -130,7 +130,7 @@ impl BlockGroup {
         Ok(())
     }
 
-    /// Takes all free ranges but what must not be given out.
+    /// Sets the free ranges, without what must not be allocated.
     fn set_free(&mut self, mut free: FreeRanges) {
         free.subtract_all(&self.pinned);
         let mut in_use = self.withheld.clone();
@@ -141,7 +141,7 @@ impl BlockGroup {
         self.free = Some(free);
     }
 
-    /// Withholds what of a range that becomes free must not be given out.
+    /// Withholds the part of a range that must not be allocated when the range becomes free.
     fn withhold(&mut self, start: u64, len: u64) {
         let Some(free) = self.free.as_mut().filter(|_| self.withheld_later.total() > 0) else {
             return;
@@ -156,14 +156,14 @@ impl BlockGroup {
         }
     }
 
-    /// Allocates at most `max` and at least `min` bytes in a row.
+    /// Allocates at most `max` and at least `min` contiguous bytes.
     pub(super) fn allocate(&mut self, max: u64, min: u64) -> Option<(Logical, u64)> {
         let (start, len) = self.free.as_mut()?.take_run(max, min)?;
         Some((Logical(start), len))
     }
 
-    /// Allocates at most `max` bytes right behind what was allocated last: at least `good`, unless
-    /// the group ends there, and at least `min`.
+    /// Allocates at most `max` bytes right behind the last allocation: at least `good`, unless the
+    /// group ends there, and at least `min`.
     pub(super) fn allocate_behind(
         &mut self,
         max: u64,
@@ -187,20 +187,20 @@ impl BlockGroup {
         free.map(|free| free.subtract(logical.0, len)).is_some()
     }
 
-    /// Makes an allocated range free at once.
+    /// Frees an allocated range at once.
     pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
         self.check_in_use(logical, len)?;
         let free = self.free.as_mut().ok_or(SpaceDamage::NotInUse { logical, len })?;
         free.insert(logical.0, len).map_err(|_| SpaceDamage::NotInUse { logical, len })
     }
 
-    /// Pins an allocated range: it is free once that is durable.
+    /// Pins an allocated range: it is free once its removal is durable.
     pub(super) fn pin(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
         self.check_in_use(logical, len)?;
         self.pinned.insert(logical.0, len).map_err(|_| SpaceDamage::NotInUse { logical, len })
     }
 
-    /// Makes a pinned range free.
+    /// Frees a pinned range.
     pub(super) fn unpin(&mut self, logical: Logical, len: u64) {
         let was = self.pinned.subtract(logical.0, len);
         assert_eq!(was, len, "what is unpinned at {logical} was pinned");
@@ -235,7 +235,7 @@ impl BlockGroup {
         Ok(())
     }
 
-    /// Whether nothing of it is used, allocated or pinned.
+    /// Returns true if nothing of it is used, allocated or pinned.
     pub(super) fn is_empty(&self) -> bool {
         let all = self.chunk.len - self.withheld.total();
         let none_allocated = self.free.as_ref().is_none_or(|free| free.total() == all);
@@ -243,8 +243,8 @@ impl BlockGroup {
     }
 }
 
-/// The logical ranges of a chunk that are never allocated: the first 64 KiB of all addresses, and
-/// in each stripe those of the device and of each superblock.
+/// Returns the logical ranges of a chunk that are never allocated: the first 64 KiB of all
+/// addresses, and in each stripe those of the device and of each superblock.
 fn withheld(chunk: &Chunk) -> FreeRanges {
     let mut ranges = FreeRanges::new(1);
     let mut withhold = |range: Range<u64>| {
@@ -263,7 +263,7 @@ fn withheld(chunk: &Chunk) -> FreeRanges {
     ranges
 }
 
-/// The logical range whose bytes in this stripe lie in the 64 KiB from `at` on.
+/// Returns the logical range whose bytes in this stripe lie in the 64 KiB from `at` on.
 fn overlap(chunk: &Chunk, stripe: &Stripe, at: u64) -> Range<u64> {
     let within = |at: u64| at.saturating_sub(stripe.physical.0).min(chunk.len);
     let (start, end) = (within(at), within(at + STRIPE_LEN));

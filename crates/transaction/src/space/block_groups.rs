@@ -1,9 +1,9 @@
-//! The books of all block groups: what is allocated, pinned, made and removed.
+//! All block groups: what is allocated, pinned, made and removed.
 //!
-//! 1. They are in memory only and know no tree: whatever they say is written by others.
+//! 1. They are in memory only and access no tree: the callers write the changes.
 //! 2. Each change of a group goes through `change`, which keeps the counters.
 //! 3. What the running transaction pinned, made and removed is collected for its commit.
-//! 4. Promised chunks have their place on the device, and no logical address yet.
+//! 4. Promised chunks have space on the device, and no logical address yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -18,17 +18,17 @@ use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
 
-/// What a system chunk takes of the superblock's array, but for its stripes: key and structure.
+/// The size of a system chunk in the superblock's array without its stripes: key and structure.
 const SYSTEM_CHUNK_BYTES: usize = 17 + 48;
 const STRIPE_BYTES: usize = 32;
 const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
 
-/// One byte of metadata for so many of data: a checksum of 32 bytes for each sector.
+/// Data needs one byte of metadata for this many bytes: a checksum of 32 bytes for each sector.
 const METADATA_PART_OF_DATA: u64 = 128;
-/// The tree blocks at least that metadata is to have free.
+/// The least number of free tree blocks that metadata should have.
 const METADATA_BLOCKS_MIN: u64 = 16;
 
-/// What waits for the superblock of a transaction to be durable.
+/// What is to be freed once the superblock of a transaction is durable.
 #[derive(Debug, Default)]
 #[must_use = "it is never free unless it is unpinned"]
 pub struct Pinned {
@@ -38,7 +38,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The ranges that will be free, start and length.
+    /// Returns the ranges that will be free, start and length.
     pub fn ranges(&self) -> &[(Logical, u64)] {
         &self.ranges
     }
@@ -48,7 +48,7 @@ impl Pinned {
         split(&mut self.ranges)
     }
 
-    /// The chunks that were removed.
+    /// Returns the chunks that were removed.
     pub fn removed(&self) -> &[Chunk] {
         &self.removed
     }
@@ -58,16 +58,16 @@ pub(super) struct BlockGroups {
     nodesize: u64,
     mixed: bool,
     groups: BTreeMap<Logical, BlockGroup>,
-    /// The group that served each kind last.
+    /// The group of the last allocation of each kind.
     current: [Option<Logical>; 3],
     device: DeviceSpace,
     next_logical: u64,
-    /// Of metadata.
+    /// Chunks of metadata.
     promised: Vec<Chunk>,
     planned: Vec<NewChunk>,
     changed: BTreeSet<Logical>,
     pinned: Pinned,
-    /// Removed groups of which the room is not free yet.
+    /// The number of removed groups whose device space is not free yet.
     leaving: usize,
     counters: Arc<Counters>,
 }
@@ -95,7 +95,7 @@ impl BlockGroups {
         }
     }
 
-    /// Enters a block group that exists.
+    /// Adds a block group that exists.
     pub(super) fn enter(&mut self, chunk: Chunk, used: u64) -> Result<(), SpaceDamage> {
         let (start, flags) = (chunk.logical, chunk.flags);
         let shared = flags.contains(BlockGroupFlags::DATA | BlockGroupFlags::METADATA);
@@ -113,19 +113,19 @@ impl BlockGroups {
         self.groups.values()
     }
 
-    /// The first group of a kind with free ranges that are not known.
+    /// Returns the first group of a kind whose free ranges are not loaded.
     pub(super) fn to_load(&self, kind: SpaceKind) -> Option<&BlockGroup> {
         let space_info = self.counters.pool_of(kind);
         self.groups.values().find(|group| group.can_load() && pool_of(group) == space_info)
     }
 
-    /// The group that an address lies in, if its free ranges are not known.
+    /// Returns the group that an address lies in, if its free ranges are not loaded.
     pub(super) fn unloaded_at(&self, logical: Logical) -> Option<&BlockGroup> {
         let group = self.groups.get(&self.covering(logical)?)?;
         group.can_load().then_some(group)
     }
 
-    /// Where the group of a kind starts that a range lies in.
+    /// Returns the start of the group of a kind that a range lies in.
     pub(super) fn start_of_group(
         &self,
         kind: SpaceKind,
@@ -136,7 +136,7 @@ impl BlockGroups {
         (pool_of(&self.groups[&start]) == self.counters.pool_of(kind)).then_some(start)
     }
 
-    /// Takes the free ranges of a group; `false` where the group changed meanwhile.
+    /// Sets the free ranges of a group; returns false if the group changed meanwhile.
     pub(super) fn load(
         &mut self,
         start: Logical,
@@ -153,7 +153,7 @@ impl BlockGroups {
         }
     }
 
-    /// Allocates at most `max` and at least `min` bytes in a row.
+    /// Allocates at most `max` and at least `min` contiguous bytes.
     pub(super) fn allocate(
         &mut self,
         kind: SpaceKind,
@@ -168,8 +168,8 @@ impl BlockGroups {
         Some(self.change(start, |group| group.allocate(max, min)).expect("it has the room"))
     }
 
-    /// Allocates at most `max` bytes in the group that served last, as
-    /// [`BlockGroup::allocate_behind`] does; also in a new one, if something stands there already.
+    /// Allocates at most `max` bytes in the group of the last allocation, as
+    /// [`BlockGroup::allocate_behind`] does; in a new one only if it is not empty.
     pub(super) fn allocate_behind(
         &mut self,
         kind: SpaceKind,
@@ -182,8 +182,8 @@ impl BlockGroups {
         self.change(current, |group| group.allocate_behind(max, good, min))
     }
 
-    /// The group that served last, if it has the room; or else the next that has, those first
-    /// that are durable.
+    /// Returns the group of the last allocation, if it has the space; or else the next that has,
+    /// older ones first.
     fn choose(&self, kind: SpaceKind, len: u64, near: Option<Logical>) -> Option<Logical> {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
         let fits = |group: &BlockGroup| pool_of(group) == kind && group.high_water() >= len;
@@ -196,7 +196,7 @@ impl BlockGroups {
         self.groups.values().filter(|group| fits(group)).min_by_key(order).map(BlockGroup::start)
     }
 
-    /// The group with the most bytes in a row, if those are enough.
+    /// Returns the group with the most contiguous bytes, if those are enough.
     fn roomiest(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
         let groups = self.groups.values().filter(|group| pool_of(group) == kind);
         let group = groups.max_by_key(|group| group.high_water())?;
@@ -227,7 +227,7 @@ impl BlockGroups {
         Ok(())
     }
 
-    /// What the running transaction leaves to the durability of its superblock. Chunks that it
+    /// Takes what the running transaction leaves until its superblock is durable. Chunks that it
     /// does not write are left to the next one.
     pub(super) fn take_pinned(&mut self) -> Pinned {
         let mut taken = mem::take(&mut self.pinned);
@@ -242,7 +242,7 @@ impl BlockGroups {
         }
     }
 
-    /// The groups whose chunks are in the trees, or about to be removed from them.
+    /// Returns the groups whose chunks are in the trees, or about to be removed from them.
     pub(super) fn listed(&self) -> impl Iterator<Item = &BlockGroup> {
         self.groups.values().filter(|group| !self.is_planned(group.start()))
     }
@@ -251,12 +251,12 @@ impl BlockGroups {
         self.planned.iter().any(|new| new.chunk.logical == start)
     }
 
-    /// What was pinned before stays so for a transaction more.
+    /// Keeps ranges pinned for one more transaction.
     pub(super) fn keep_pinned(&mut self, ranges: Vec<(Logical, u64)>) {
         self.pinned.ranges.extend(ranges);
     }
 
-    /// What was pinned is free, what was made is old, what was removed is room on the device.
+    /// Frees pinned ranges, ages new groups, and frees the device space of removed ones.
     pub(super) fn unpin(&mut self, pinned: Pinned) {
         for (logical, len) in pinned.ranges {
             let start =
@@ -281,7 +281,7 @@ impl BlockGroups {
         mem::take(&mut self.planned)
     }
 
-    /// Remembers a chunk that was made on the way, for whoever writes it.
+    /// Keeps a chunk that was made by an allocation, until it is written.
     pub(super) fn keep_planned(&mut self, chunk: NewChunk) {
         self.planned.push(chunk);
     }
@@ -302,19 +302,19 @@ impl BlockGroups {
         Some(new)
     }
 
-    /// Whether a chunk of a kind could be made.
+    /// Returns true if a chunk of a kind could be made.
     pub(super) fn has_room(&mut self, kind: SpaceKind) -> bool {
         let kind = self.counters.pool_of(kind);
         let placed = self.place_within_rights(kind);
         placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
     }
 
-    /// The bytes of data at most that further chunks could hold.
+    /// Returns the most bytes of data that further chunks could hold.
     pub(super) fn data_room(&self) -> u64 {
         self.device.chunk_bytes() / self.data_copies()
     }
 
-    /// The same, with the room that is set aside for chunks of metadata.
+    /// Like `data_room`, with the space that is set aside for chunks of metadata.
     pub(super) fn unallocated_for_data(&self) -> u64 {
         let promised = self.promised.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64);
         (self.device.chunk_bytes() + promised.sum::<u64>()) / self.data_copies()
@@ -324,7 +324,7 @@ impl BlockGroups {
         if self.flags(SpaceKind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 }
     }
 
-    /// Sets room aside for a chunk of metadata.
+    /// Sets device space aside for a chunk of metadata; returns true if there was enough.
     pub(super) fn promise(&mut self) -> bool {
         let placed = self.place(SpaceKind::Metadata);
         let Some(chunk) = placed else { return false };
@@ -333,7 +333,7 @@ impl BlockGroups {
         true
     }
 
-    /// Frees the room that was set aside and that no reservation relies on.
+    /// Frees the space that was set aside and that no reservation relies on.
     pub(super) fn drop_promises(&mut self) {
         while let Some(chunk) = self.promised.pop() {
             if !self.counters.try_unpromise(SpaceKind::Metadata, self.worth(&chunk)) {
@@ -343,7 +343,7 @@ impl BlockGroups {
         }
     }
 
-    /// Places a chunk; one of data only beside the one that metadata wants soon.
+    /// Places a chunk; if metadata needs a chunk soon, one of data leaves space for that.
     fn place_within_rights(&mut self, kind: SpaceKind) -> Option<Chunk> {
         let wanted = kind == SpaceKind::Data && self.metadata_is_short();
         let aside = if wanted { self.place(SpaceKind::Metadata) } else { None };
@@ -352,7 +352,7 @@ impl BlockGroups {
         placed
     }
 
-    /// Whether metadata has not even what a chunk full of data takes of it: references and
+    /// Returns true if metadata lacks even what a chunk full of data takes of it: references and
     /// checksums.
     fn metadata_is_short(&self) -> bool {
         let space_info = self.counters.space_info(SpaceKind::Metadata);
@@ -380,8 +380,8 @@ impl BlockGroups {
         listed + next > SYS_CHUNK_ARRAY_SIZE
     }
 
-    /// The flags of a new group: DUP where a group of its kind is, or where there is none and
-    /// one of the system is; data alone is single then.
+    /// Returns the flags of a new group: DUP if a group of its kind is, or if there is none and one
+    /// of the system is; data, however, is single then.
     fn flags(&self, kind: SpaceKind) -> BlockGroupFlags {
         let types = match kind {
             SpaceKind::System => BlockGroupFlags::SYSTEM,
@@ -398,8 +398,8 @@ impl BlockGroups {
         if alike { types | BlockGroupFlags::DUP } else { types }
     }
 
-    /// Takes an empty group out that nobody relies on: who reserved since [`BlockGroups::empty`]
-    /// may. Its room is free once that is durable.
+    /// Removes an empty group that no reservation relies on: one that was made since
+    /// [`BlockGroups::empty`] may. Its device space is free once that is durable.
     pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
         let group = self.groups.get(&start)?;
         if !group.is_empty() || group.age != BlockGroupAge::Durable {
@@ -417,17 +417,17 @@ impl BlockGroups {
         Some(group.chunk)
     }
 
-    /// Whether groups were removed of which the room is not free yet.
+    /// Returns true if groups were removed whose device space is not free yet.
     pub(super) fn has_leaving(&self) -> bool {
         self.leaving > 0
     }
 
-    /// What is pinned in the running transaction.
+    /// Returns the ranges that are pinned in the running transaction.
     pub(super) fn pinned_ranges(&self) -> &[(Logical, u64)] {
         &self.pinned.ranges
     }
 
-    /// Groups that can be removed, all of them, and half of each would still be free elsewhere.
+    /// Returns groups that can all be removed, while half the size of each is still free elsewhere.
     pub(super) fn empty(&self) -> Vec<Logical> {
         let space_infos = SpaceKind::ALL.map(|kind| self.counters.space_info(kind));
         let mut spare = space_infos
@@ -450,16 +450,17 @@ impl BlockGroups {
         self.groups.values().map(|group| group.used).sum()
     }
 
-    /// Bytes of the device that chunks hold.
+    /// Returns the bytes of the device that chunks take.
     pub(super) fn device_used(&self) -> u64 {
         let held = |group: &BlockGroup| group.chunk.len * group.chunk.stripes.len() as u64;
         self.groups.values().map(held).sum()
     }
 
-    /// Whether allocations fell on groups that no superblock names but one of the running
-    /// transaction.
+    /// Returns true if there are allocations in groups that no superblock refers to except that of
+    /// the running transaction.
     pub(super) fn draws_on_new(&self) -> bool {
-        // Those stand here until they are named, and none of them is removed.
+        // New groups are listed here until a superblock refers to them, and none of them is
+        // removed.
         self.pinned.made.iter().any(|start| !self.groups[start].is_empty())
     }
 
@@ -489,33 +490,34 @@ impl BlockGroups {
         group.covers(logical, 1).then_some(start)
     }
 
-    /// The group that a range lies in.
+    /// Returns the group that a range lies in.
     fn owner(&self, logical: Logical, len: u64) -> Result<Logical, SpaceDamage> {
         let before = self.groups.range(..=logical).next_back();
         let owner = before.filter(|(_, group)| group.covers(logical, len));
         owner.map(|(&start, _)| start).ok_or(SpaceDamage::NotInUse { logical, len })
     }
 
-    /// The totals of a planned chunk, whose address is above the boot area.
+    /// Returns the bytes at hand of a planned chunk, whose address is above the boot area.
     fn worth(&self, chunk: &Chunk) -> u64 {
         let chunk = Chunk { logical: Logical(DEVICE_START), ..chunk.clone() };
         let unit = self.unit(chunk.flags);
         BlockGroup::new(chunk, unit).tally().at_hand
     }
 
-    /// The unit of allocation in a group.
+    /// Returns the unit of allocation in a group.
     fn unit(&self, flags: BlockGroupFlags) -> u64 {
         let blocks = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
         if flags.intersects(blocks) { self.nodesize } else { u64::from(SECTOR_SIZE) }
     }
 }
 
-/// What must be free elsewhere where a group goes, so that its kind does not need it soon again.
+/// Returns the bytes that must be free elsewhere when a group is removed, so that its kind does not
+/// need it soon again.
 fn spared(group: &BlockGroup) -> u64 {
     group.chunk.len / 2
 }
 
-/// The kind under which a group is counted.
+/// Returns the kind under which a group is counted.
 fn pool_of(group: &BlockGroup) -> SpaceKind {
     match group.chunk.flags {
         flags if flags.contains(BlockGroupFlags::SYSTEM) => SpaceKind::System,

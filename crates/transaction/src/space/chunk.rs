@@ -1,7 +1,7 @@
-//! Room on the device, and the chunks that are made of it.
+//! Unallocated space of the device, and the chunks that are made of it.
 //!
-//! 1. The first MiB of a device is never given out. What is given out starts on 64 KiB.
-//! 2. A chunk is small beside the device, so that the other kinds find room too.
+//! 1. The first MiB of a device is never allocated. Allocations start on 64 KiB.
+//! 2. A chunk is small compared to the device, so that the other kinds find space too.
 
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, DeviceExtent, DeviceItem, FIRST_FREE_OBJECTID, Logical,
@@ -14,26 +14,26 @@ use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::SpaceKind;
 
-/// Where on a device the room for chunks begins, in bytes.
+/// The start of the space for chunks on a device, in bytes.
 pub const DEVICE_START: u64 = 1 << 20;
 /// The least bytes of a chunk: a smaller one is not worth its items.
 pub const CHUNK_LEN_MIN: u64 = 1 << 20;
-/// A chunk takes at most one part in so many of the device.
+/// The divisor of the size of the device that results in the largest chunk.
 const PART_OF_DEVICE: u64 = 10;
 const LARGE_DEVICE: u64 = 50 << 30;
 
-/// A chunk made in memory: what must be written of it before a superblock that needs it.
+/// A chunk made in memory: the items that must be written before a superblock that needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChunk {
-    /// For the chunk tree, and the superblock's array if it is of the system.
+    /// For the chunk tree, and for the superblock's array if it is a system chunk.
     pub chunk: Chunk,
-    /// For the device tree: the items, and where on the device they are.
+    /// For the device tree: the items, and their addresses on the device.
     pub device_extents: Vec<(Physical, DeviceExtent)>,
     /// For the block group tree, or the extent tree. All of it is free.
     pub group: BlockGroupItem,
 }
 
-/// The device: what of it no chunk holds.
+/// The space of the device that no chunk takes.
 #[derive(Debug)]
 pub(super) struct DeviceSpace {
     id: u64,
@@ -46,7 +46,7 @@ pub(super) struct DeviceSpace {
 }
 
 impl DeviceSpace {
-    /// The device, of which no chunk holds anything yet.
+    /// Returns the space of a device without chunks.
     pub(super) fn new(device: &DeviceItem, chunk_tree_uuid: Uuid) -> Self {
         let mut free = FreeRanges::new(STRIPE_LEN);
         let len = device.total_bytes;
@@ -56,12 +56,12 @@ impl DeviceSpace {
         Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free, start }
     }
 
-    /// The bytes that no chunk holds and that a chunk could.
+    /// Returns the bytes that no chunk takes and that a chunk could.
     pub(super) fn free_bytes(&self) -> u64 {
         self.free.usable()
     }
 
-    /// The same, as far as it is enough for any chunk.
+    /// Like `free_bytes`, but 0 if they are not enough for any chunk.
     pub(super) fn chunk_bytes(&self) -> u64 {
         if self.free.high_water() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
     }
@@ -80,8 +80,8 @@ impl DeviceSpace {
         Ok(())
     }
 
-    /// Takes room for a chunk of such flags, as long as the rule and the device allow. Its
-    /// logical address is 0 still.
+    /// Takes space for a chunk with these flags, as long as the rule and the device allow. Its
+    /// logical address is 0 as yet.
     pub(super) fn place(&mut self, kind: SpaceKind, flags: BlockGroupFlags) -> Option<Chunk> {
         let dup = flags.contains(BlockGroupFlags::DUP);
         let half = self.free.high_water() / 2 / STRIPE_LEN * STRIPE_LEN;
@@ -109,7 +109,7 @@ impl DeviceSpace {
         })
     }
 
-    /// Gives back the stripes of a chunk that nothing leads to any more.
+    /// Frees the stripes of a chunk that nothing refers to any more.
     pub(super) fn vacate(&mut self, chunk: &Chunk) {
         for stripe in &chunk.stripes {
             let start = stripe.physical.0;
@@ -120,7 +120,7 @@ impl DeviceSpace {
         }
     }
 
-    /// What is written of a chunk.
+    /// Returns the items of a chunk.
     pub(super) fn describe(&self, chunk: Chunk, group: BlockGroupItem) -> NewChunk {
         let extent = DeviceExtent {
             chunk_tree: TreeId::CHUNK.0,
@@ -134,14 +134,14 @@ impl DeviceSpace {
     }
 
     fn stripe(&mut self, len: u64) -> Stripe {
-        // From the front, so that what is left of a range stays in one piece.
+        // From the front, so that the rest of a range stays in one piece.
         self.free.rewind();
         let physical = Physical(self.free.take(len).expect("there is room for every stripe"));
         Stripe { device: self.id, physical, device_uuid: self.uuid }
     }
 
-    /// How long a chunk should be: a tenth of the device, at most 1 GiB, of metadata 256 MiB on
-    /// devices up to 50 GiB, of the system 32 MiB.
+    /// Returns the preferred length of a chunk: a tenth of the device, at most 1 GiB, for metadata
+    /// 256 MiB on devices up to 50 GiB, for the system 32 MiB.
     pub(super) fn chunk_len(&self, kind: SpaceKind) -> u64 {
         let most = match kind {
             SpaceKind::Metadata if self.len <= LARGE_DEVICE => 256 << 20,

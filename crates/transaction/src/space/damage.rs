@@ -1,10 +1,10 @@
-//! What can be wrong with the books as they stand on disk.
+//! Contradictions in the records of space on disk.
 
 use thiserror::Error;
 use userbtrfs_format::{BlockGroupFlags, Logical, Physical};
 
-/// A contradiction in what the filesystem says about its space. It can be read; written it
-/// must not be.
+/// A contradiction in the filesystem's records of its space. The filesystem can be read, but must
+/// not be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SpaceDamage {
@@ -14,7 +14,7 @@ pub enum SpaceDamage {
     /// A block group has no chunk.
     #[error("block group at {0} has no chunk")]
     NoChunk(Logical),
-    /// A block group is not what its chunk is.
+    /// A block group differs from its chunk.
     #[error(
         "block group at {start} has {len} bytes of type {flags:?}, \
          its chunk has {chunk_len} bytes of type {chunk_flags:?}"
@@ -24,22 +24,22 @@ pub enum SpaceDamage {
         start: Logical,
         /// The length of the block group in bytes.
         len: u64,
-        /// What it holds.
+        /// The type of the block group.
         flags: BlockGroupFlags,
         /// The length of the chunk in bytes.
         chunk_len: u64,
-        /// What it holds.
+        /// The type of the chunk.
         chunk_flags: BlockGroupFlags,
     },
-    /// Data and metadata share a block group without the feature, or do not in spite of it.
+    /// Data and metadata share a block group without the feature, or do not share one with it.
     #[error("block group at {start} is of type {flags:?}, which does not fit the features")]
     Mixing {
         /// Where it starts.
         start: Logical,
-        /// What it holds.
+        /// The type of the block group.
         flags: BlockGroupFlags,
     },
-    /// Two chunks hold the same range of the device.
+    /// Two chunks take the same range of the device.
     #[error("chunk at {chunk}: another holds bytes of its stripe at {physical}")]
     StripeOverlap {
         /// The chunk.
@@ -47,14 +47,14 @@ pub enum SpaceDamage {
         /// Where its stripe starts.
         physical: Physical,
     },
-    /// A device extent is of no stripe of the chunk that it names.
+    /// A device extent belongs to no stripe of the chunk that it refers to.
     #[error("device extent at {physical} on device {device}: chunk {chunk} has no stripe there")]
     StrayDeviceExtent {
         /// The device.
         device: u64,
         /// Where it starts.
         physical: Physical,
-        /// The chunk that it names.
+        /// The chunk that it refers to.
         chunk: Logical,
     },
     /// A stripe of a chunk has no device extent.
@@ -80,7 +80,7 @@ pub enum SpaceDamage {
     /// There are no block groups for the chunk tree, or none for the other trees.
     #[error("there is no {0} block group")]
     NoGroupOf(&'static str),
-    /// A block that a tree log names is not free.
+    /// A block that a tree log refers to is not free.
     #[error("{len} bytes at {logical}, of a tree log, are not free")]
     NotFree {
         /// Where it starts.
@@ -91,18 +91,18 @@ pub enum SpaceDamage {
     /// The free space tree does not list a block group.
     #[error("the free space tree does not know the block group at {0}")]
     NoFreeSpaceInfo(Logical),
-    /// An item of the free space tree or an extent does not lie in its block group, or lies
-    /// over another.
+    /// An item of the free space tree or an extent does not lie in its block group, or overlaps
+    /// another one.
     #[error("block group at {start}: {len} bytes at {logical} lie outside it or over others")]
     Misplaced {
         /// The block group.
         start: Logical,
         /// Where the bytes start.
         logical: Logical,
-        /// How many they are.
+        /// Their number.
         len: u64,
     },
-    /// Free space is kept in another form than the free space tree says.
+    /// Free space has another form than its free space info item says.
     #[error("block group at {0}: free space in both forms")]
     FreeSpaceForm(Logical),
     /// The count of free ranges is wrong.
@@ -110,29 +110,29 @@ pub enum SpaceDamage {
     FreeSpaceCount {
         /// The block group.
         start: Logical,
-        /// What the free space tree counts.
+        /// The count in the free space tree.
         count: u32,
-        /// What it lists.
+        /// The number of ranges found.
         found: usize,
     },
-    /// Free and used bytes are not all bytes.
+    /// Free and used bytes do not add up to all bytes.
     #[error("block group at {start}: {free} bytes are free and {used} used of {len}")]
     Used {
         /// The block group.
         start: Logical,
         /// Its length in bytes.
         len: u64,
-        /// What its item says.
+        /// The used bytes in its item.
         used: u64,
-        /// What is free.
+        /// The free bytes.
         free: u64,
     },
-    /// A range that was given up was not in use.
+    /// A range that is to be freed is not in use.
     #[error("{len} bytes at {logical} were given up, but they are not in use")]
     NotInUse {
         /// Where they start.
         logical: Logical,
-        /// How many they are.
+        /// Their number.
         len: u64,
     },
 }

@@ -1,7 +1,7 @@
-//! The ranges of the device that the device tree lists, beside those that chunks hold.
+//! Checks the device extents of the device tree against the stripes of the chunks.
 //!
 //! 1. Both are the same: each stripe of a chunk has its device extent, and there are no others.
-//!    Linux mounts nothing else.
+//!    Linux does not mount a filesystem in which they differ.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::roots::TreeRoots;
 /// The first device extent of the device tree.
 const FIRST: Key = Key::new(1, ItemKind::DEV_EXTENT, 0);
 
-/// The stripes of all chunks: by device and place, the chunk and the length.
+/// The stripes of all chunks: by device and address, the chunk and the length.
 type Stripes = BTreeMap<(u64, Physical), (Logical, u64)>;
 
 /// Checks that the device tree lists the stripes of these chunks, of which none overlap.
@@ -48,7 +48,7 @@ fn stripes(chunks: &[Chunk]) -> Stripes {
     chunks.iter().flat_map(of_chunk).collect()
 }
 
-/// Takes the stripe out that a device extent is of.
+/// Removes the stripe of a device extent.
 fn take(
     stripes: &mut Stripes,
     device: u64,

@@ -1,8 +1,8 @@
-//! Giving freed space back to the device.
+//! Discards freed space on the device.
 //!
-//! 1. What is given back only the superblock before the durable one led to, or none ever did. It is
-//!    not free yet: nobody writes there meanwhile.
-//! 2. A failure is counted and does no harm: what is free may hold anything.
+//! 1. Only the superblock before the durable one led to the discarded space, or none ever did. It
+//!    is not free yet: nothing is written there meanwhile.
+//! 2. A failure is counted and does no harm: free space may hold anything.
 
 use userbtrfs_format::Logical;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use crate::manager::TransactionManager;
 use crate::space::Pinned;
 
-/// What was given back to the device, since the filesystem was opened.
+/// Counters of discards since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discards {
     /// Bytes of logical addresses.
     pub bytes: u64,
-    /// Ranges that the device did not take.
+    /// Ranges that the device did not discard.
     pub failed: u64,
 }
 
-/// The same, while it is counted.
+/// The counters behind [`Discards`].
 #[derive(Default)]
 pub(crate) struct Discarded {
     bytes: AtomicU64,
@@ -27,14 +27,14 @@ pub(crate) struct Discarded {
 }
 
 impl TransactionManager {
-    /// What was given back to the device: see [`crate::TransactionOptions::discard`].
+    /// Returns the counters of discards: see [`crate::TransactionOptions::discard`].
     pub fn discards(&self) -> Discards {
         let Discarded { bytes, failed } = &self.discarded;
         let [bytes, failed] = [bytes, failed].map(|count| count.load(Ordering::Relaxed));
         Discards { bytes, failed }
     }
 
-    /// Gives back what a durable superblock no longer needs.
+    /// Discards what a durable superblock no longer needs.
     pub(crate) fn discard(&self, pinned: &Pinned) {
         if !self.options.discard {
             return;
@@ -47,7 +47,7 @@ impl TransactionManager {
             .for_each(|(logical, len)| self.discard_range(logical, len));
     }
 
-    /// Gives back what was allocated, perhaps written, and never counted.
+    /// Discards what was allocated, perhaps written, and never counted.
     pub(crate) fn discard_uncounted(&self, logical: Logical, len: u64) {
         if self.options.discard && self.check().is_ok() {
             self.discard_range(logical, len);
@@ -61,7 +61,7 @@ impl TransactionManager {
         };
     }
 
-    /// Ranges in the order of their addresses, neighbours in one chunk made one.
+    /// Returns the ranges in the order of their addresses; neighbours in one chunk are joined.
     fn joined(&self, ranges: &[(Logical, u64)]) -> Vec<(Logical, u64)> {
         let mut ranges = ranges.to_vec();
         ranges.sort_unstable();

@@ -1,12 +1,13 @@
-//! The space, the checksums and the users of file data.
+//! The space, the checksums and the references of file data.
 //!
-//! 1. Data is reserved, then allocated, then written, and then counted: by the first reference to
-//!    it, in a transaction that may be a later one than that of the allocation. What is not
-//!    counted the next superblock does not know, and a crash leaves free.
-//! 2. Space for data is looked for, and made, in a transaction: no commit is writing the trees
-//!    that say what is free, nor the list of chunks. No lock is held while those trees are read.
-//! 3. The checksums of an extent are added in the transaction that counts it, and before a file
-//!    shows it. They are in memory or in the tree, and for a moment in both.
+//! 1. Data is reserved, then allocated, then written, and then *counted*: by the first reference to
+//!    it, in a transaction that may be later than that of the allocation. The next superblock does
+//!    not include data that is not counted, and its space is free after a crash.
+//! 2. Space for data is searched, and chunks are made, in a transaction: no commit is writing the
+//!    trees that record free space, nor the list of chunks. No lock is held while those trees are
+//!    read.
+//! 3. The checksums of an extent are added in the transaction that counts it, and before it is
+//!    visible in a file. They are in memory or in the tree, and for a moment in both.
 
 use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{Logical, TreeId};
@@ -17,8 +18,8 @@ use crate::manager::TransactionManager;
 use crate::refs;
 use crate::space::{NocowGuard, SpaceKind};
 
-/// An extent that is shorter, though more was asked for, is taken only where neither more of the
-/// free space can be read nor a chunk be made.
+/// An extent that is shorter, though more was asked for, is allocated only if neither more free
+/// space can be read nor a chunk be made.
 const GOOD_LEN: u64 = 1 << 20;
 
 /// A reference of a file to an extent on disk.
@@ -26,9 +27,9 @@ const GOOD_LEN: u64 = 1 << 20;
 pub struct FileExtentRef {
     /// The subvolume of the file.
     pub root: TreeId,
-    /// The number of the file.
+    /// The inode number of the file.
     pub inode: u64,
-    /// Where in the file the whole extent would start, in bytes: it wraps below 0.
+    /// The offset in the file where the whole extent would start, in bytes: it wraps below 0.
     pub offset: u64,
     /// Where the extent is.
     pub logical: Logical,
@@ -47,14 +48,14 @@ impl FileExtentRef {
 }
 
 impl TransactionManager {
-    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors: after
-    /// the one allocated last, if there is room, so that data that comes in a row lies in a row,
-    /// and fills a block group before it begins another. It belongs to the caller, who counts it
-    /// ([`Handle::allocated_data`]) or gives it back ([`TransactionManager::give_back_data`]).
+    /// Allocates at most `len_max` and at least `len_min` bytes of data, in whole sectors: behind
+    /// the last allocation, if there is space, so that sequential data is contiguous and fills a
+    /// block group before it begins another. The caller counts it ([`Handle::allocated_data`]) or
+    /// gives it back ([`TransactionManager::give_back_data`]).
     ///
     /// The caller is in no transaction, and has reserved `len_max` bytes
-    /// ([`TransactionManager::reserve_data`]), of which it then gives back what it got: until then
-    /// that counts twice. For who has reserved, there is always a place of one sector.
+    /// ([`TransactionManager::reserve_data`]), of which it then releases what it got: until then
+    /// that counts twice. With a reservation, there is always a free sector.
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
         self.check()?;
         let good = len_max.min(GOOD_LEN).max(len_min);
@@ -71,44 +72,44 @@ impl TransactionManager {
         }
     }
 
-    /// Gives back what was allocated, or a part of it, and never counted. Nothing is being
-    /// written there any more.
+    /// Frees space, all or a part of what was allocated, that was never counted. No write to it is
+    /// in flight any more.
     pub fn give_back_data(&self, logical: Logical, len: u64) {
         self.discard_uncounted(logical, len);
         self.space.give_back(logical, len).expect("it was allocated, and nobody refers to it");
     }
 
-    /// Gives back what was taken since a pending log names it, and never counted: a replay that is
-    /// cut off starts again with that log. So it is free, and given back to the device, once the
-    /// superblock is durable that no longer leads to it.
+    /// Frees space that was taken because a pending log refers to it, and that was never counted: a
+    /// replay that is interrupted starts again with that log. So it is free, and discarded on the
+    /// device, once the superblock is durable that no longer leads to the log.
     pub fn give_back_logged_data(&self, logical: Logical, len: u64) {
         self.space.pin(logical, len).expect("it was taken, and nobody refers to it");
     }
 
-    /// Makes more space known, or makes more; says whether there was any.
+    /// Reads more free space, or makes a chunk; returns true if either was possible.
     pub(crate) fn open_up_data(&self) -> Result<bool> {
         let _no_commit = self.start(HandleKind::Operation)?;
         Ok(self.space.load_next(&self.tree_roots, SpaceKind::Data)? || self.space.make_data_chunk())
     }
 
-    /// Takes down the checksums of sectors from `logical` on, one after the other as they are
-    /// stored. They will be in the checksum tree when the transaction is.
+    /// Adds the checksums of consecutive sectors from `logical` on, in stored form. They will be in
+    /// the checksum tree when the transaction is committed.
     pub fn add_checksums(&self, _handle: &Handle<'_>, logical: Logical, stored: &[u8]) {
         if self.sums.add(logical, stored) {
             self.request_merge();
         }
     }
 
-    /// Shows the checksums of `sectors` sectors from `logical` on, as far as they wait to be put
-    /// into their tree: the sector, counted from the first, and the checksum as stored. Who finds
-    /// none looks into the tree after that, not before.
+    /// Calls `see` with the checksums of `sectors` sectors from `logical` on that are not in their
+    /// tree yet: the index of the sector, and the checksum in stored form. A caller that finds none
+    /// looks into the tree after that, not before.
     pub fn pending_checksums(&self, logical: Logical, sectors: u64, see: impl FnMut(u64, &[u8])) {
         self.sums.visit(logical, sectors, see);
     }
 
-    /// Holds a counted extent, so that what is in it may be overwritten; nothing where somebody
-    /// else than this file refers to it. It may be freed meanwhile, but is nobody else's before it
-    /// is let go. The caller is in no transaction.
+    /// Holds a counted extent, so that it may be overwritten; `None` if it has other references, or
+    /// may have. It may be freed meanwhile, but is not allocated again before the guard is dropped.
+    /// The caller is in no transaction.
     pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;

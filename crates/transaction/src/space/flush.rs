@@ -1,38 +1,38 @@
-//! Reservations of space, and what is done where it is short.
+//! Reservations of space, and the steps that free space when it is short.
 //!
-//! 1. What helps is done in turn, the cheapest first, and only where it can help.
-//! 2. A commit is waited for: the caller is in no transaction and holds no lock that a commit, a
-//!    merge or writing back takes; operation locks of inodes it may hold.
-//! 3. Who was helped in vain once, since others took what became free, takes its turn, and nobody
-//!    comes before it: see [`crate::space::tickets`].
-//! 4. A commit is made for metadata only where it frees enough for many who ask, not for one:
-//!    where that is not so, there is no space. So a full filesystem does not commit all the time.
-//! 5. The next commit finds what it takes for the books: references may lie in as many leaves as
-//!    there are of them, but no commit changes more than all leaves of the books.
+//! 1. The steps are taken in order, the cheapest first, and only if they can help.
+//! 2. A reservation may wait for a commit: the caller is in no transaction and holds no lock that a
+//!    commit, a merge or writeback takes; it may hold operation locks of inodes.
+//! 3. A thread that got no space once after all steps, since others took what became free, queues
+//!    for a turn, and no thread gets ahead of it: see [`crate::space::tickets`].
+//! 4. A commit is made for metadata only if it frees enough for many reservations, not for one:
+//!    otherwise there is no space. So a full filesystem does not commit all the time.
+//! 5. The next commit finds what it takes for the global reserve trees: references may lie in as
+//!    many leaves as there are of them, but no commit changes more than all leaves of these trees.
 
 use crate::error::{Error, Result};
 use crate::manager::TransactionManager;
 use crate::space::{FlushHint, Reservation, ReservePolicy, SpaceKind, bytes_for_items};
 
-/// How often space is made for one who asks, while others may have taken it.
+/// How often space is freed for one reservation, while others may take it.
 const ATTEMPTS: u32 = 16;
 
-/// What checksums take that are not in their tree yet: leaves may be half empty.
+/// The factor for checksums that are not in their tree yet: leaves may be half empty.
 const CHECKSUM_FACTOR: u64 = 2;
 
-/// How often data may need a commit: one that frees it, one that takes an empty block group of
-/// another kind out, and one more, since others freed meanwhile.
+/// The number of commits that data may need: one that frees it, one that removes an empty block
+/// group of another kind, and one more, since others freed space meanwhile.
 const DATA_COMMITS: u32 = 3;
 
-/// What a commit for metadata frees beyond what is asked for: one part in so many of all
-/// metadata, at most so many bytes.
+/// The bytes that a commit for metadata must free beyond the request: this part of all metadata, at
+/// most `SLACK_MAX` bytes.
 const SLACK_PART: u64 = 32;
 const SLACK_MAX: u64 = 4 << 20;
 
-/// Freed bytes of another kind that may leave a block group empty, and so room for a chunk.
+/// Freed bytes of another kind that may leave a block group empty, and so space for a chunk.
 const WORTH_A_CHUNK: u64 = 1 << 20;
 
-/// What is done for space, in turn.
+/// The steps that free space, in order.
 #[derive(Clone, Copy)]
 enum FlushState {
     Merge,
@@ -45,26 +45,26 @@ impl FlushState {
 }
 
 impl TransactionManager {
-    /// Reserves space for changes of so many items, waiting for space where that helps.
+    /// Reserves space for changes of `items` items; waits for space if that helps.
     pub fn reserve(&self, items: u64) -> Result<Reservation> {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Ordinary)
     }
 
-    /// As [`TransactionManager::reserve`], for what frees space in the end: it may use what is kept
-    /// for that.
+    /// Like [`TransactionManager::reserve`], for a change that frees space in the end: it may use
+    /// the space that is kept for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Removal)
     }
 
-    /// As [`TransactionManager::reserve_for_removal`], for a change that drops so many references
-    /// when it is merged; only where there is room at once, also for what the next commit takes for
-    /// these.
+    /// Like [`TransactionManager::reserve_for_removal`], for a change that drops `references`
+    /// references when it is merged; `None` if there is not enough space at once, including what
+    /// the next commit takes for these.
     pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
         self.reserve_now(self.bytes_for(items), references, ReservePolicy::Removal)
     }
 
-    /// As [`TransactionManager::reserve`], for a replay of logs before anybody uses the filesystem:
-    /// where its commit then finds no space, the logs are as they were.
+    /// Like [`TransactionManager::reserve`], for a replay of logs before the filesystem is used: if
+    /// its commit then finds no space, the logs are as they were.
     pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Replay)
     }
@@ -94,16 +94,16 @@ impl TransactionManager {
         self.reserve_now(bytes, 0, policy).ok_or(Error::NoSpace)
     }
 
-    /// Whether there is what comes back: what others hold, when it is merged; and what they freed
-    /// meanwhile, with the next commit that is made for a removal.
+    /// Returns true if space may be released: what other threads hold, when it is merged; and what
+    /// they freed meanwhile, with the next commit that is made for a removal.
     fn may_come_back(&self, policy: ReservePolicy) -> bool {
         let usage = self.space.usage(SpaceKind::Metadata);
         let is_held = usage.reserved > 0 || self.space.expects_any();
         is_held || (policy == ReservePolicy::Removal && usage.pinned > 0)
     }
 
-    /// Reserves metadata, where there is room at once; what the next commit takes is left to it,
-    /// also for references that the change will drop.
+    /// Reserves metadata, if there is enough space at once; leaves to the next commit what that
+    /// takes, also for references that the change will drop.
     pub(crate) fn reserve_now(
         &self,
         bytes: u64,
@@ -114,7 +114,7 @@ impl TransactionManager {
         let claimed = self.space.policy(SpaceKind::Metadata, bytes.saturating_add(owed), policy);
         let mut reservation = claimed.ok()?;
         if references > 0 {
-            // Before the room for them is anybody's.
+            // Before another thread can reserve the space for them.
             reservation.merge(self.space.expect(references));
         }
         reservation.shrink(owed);
@@ -136,8 +136,8 @@ impl TransactionManager {
         }
     }
 
-    /// Whether a commit frees metadata for a claim, and then for others; or much of what is kept is
-    /// for itself.
+    /// Returns true if a commit frees metadata for this reservation, and then for others; or if
+    /// much of what is kept is for the commit itself.
     fn commit_pays(&self, bytes: u64) -> bool {
         let slack = (self.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
         let policy = ReservePolicy::Ordinary;
@@ -146,17 +146,17 @@ impl TransactionManager {
             || (self.owed(0, policy) >= slack && is_enough())
     }
 
-    /// What the next commit takes beyond what a claim leaves to it, for so many references and for
-    /// those and the checksums that are not in their trees yet, in bytes: a long transaction would
-    /// outgrow the global reserve.
+    /// Returns the bytes that the next commit takes beyond what a reservation leaves to it, for
+    /// `references` references and for those and the checksums that are not in their trees yet: a
+    /// long transaction would outgrow the global reserve.
     fn owed(&self, references: u64, policy: ReservePolicy) -> u64 {
         let references = references.saturating_add(self.refs.len() as u64);
         let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
         self.space.owed(references, sums, policy)
     }
 
-    /// Reserves so many bytes for data, whole sectors, reading and committing where that helps;
-    /// writing back what others hold reserved is left to the caller.
+    /// Reserves `bytes` bytes for data, whole sectors; reads and commits if that helps. Writing
+    /// back data for which others hold reservations is left to the caller.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
         self.check()?;
         for _ in 0..DATA_COMMITS {
@@ -172,7 +172,7 @@ impl TransactionManager {
         self.reserve_data_now(bytes)?.ok_or(Error::NoSpace)
     }
 
-    /// As [`TransactionManager::reserve_data`], but for commits.
+    /// Like [`TransactionManager::reserve_data`], but without commits.
     fn reserve_data_now(&self, bytes: u64) -> Result<Option<Reservation>> {
         loop {
             match self.space.reserve_data(bytes) {
@@ -183,7 +183,7 @@ impl TransactionManager {
         }
     }
 
-    /// Whether a commit may free what is lacking for a claim, or room for a chunk.
+    /// Returns true if a commit may free what a reservation lacks, or space for a chunk.
     fn commit_may_free(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> bool {
         let lack = self.space.lack(kind, bytes, policy);
         let (blocks, data) = self.refs.freeable();

@@ -1,18 +1,19 @@
-//! The largest that there was of what has to be bounded: for who states a bound, and tests it.
+//! High-water marks of quantities that must be bounded: for the tests of these bounds.
 //!
-//! 1. A transaction may be closed when its handles are gone: so what one of them changes bounds how
-//!    long a commit waits, and what is reserved at a time how much of the space is held for it.
+//! 1. A transaction may be closed when its handles are gone: so the changes under one of them bound
+//!    how long a commit waits, and the bytes reserved at a time how much of the space is held for
+//!    it.
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-/// See the module's text.
+/// The high-water marks of one filesystem.
 #[derive(Debug, Default)]
 pub(crate) struct HighWater {
     changed: AtomicU64,
     reserved: AtomicU64,
 }
 
-/// What there was since this was last asked.
+/// The high-water marks since the last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighWaterRise {
     /// The most items of trees that were changed under one handle.
@@ -22,24 +23,24 @@ pub struct HighWaterRise {
 }
 
 impl HighWater {
-    /// Under one handle so many items were changed.
+    /// Records that `items` items were changed under one handle.
     pub(crate) fn changed(&self, items: u64) {
         note(&self.changed, items);
     }
 
-    /// So many bytes were reserved.
+    /// Records that `bytes` bytes were reserved.
     pub(crate) fn reserved(&self, bytes: u64) {
         note(&self.reserved, bytes);
     }
 
-    /// What there was; from now on it is counted anew.
+    /// Returns the marks, and resets them.
     pub(crate) fn take(&self) -> HighWaterRise {
         let take = |high_water: &AtomicU64| high_water.swap(0, Ordering::Relaxed);
         HighWaterRise { items_changed: take(&self.changed), bytes_reserved: take(&self.reserved) }
     }
 }
 
-/// Most are not larger than those before, and leave the counter in all processors' caches.
+/// Raises a mark. Most values are not larger, and leave the counter in all processors' caches.
 fn note(high_water: &AtomicU64, value: u64) {
     if value > high_water.load(Ordering::Relaxed) {
         high_water.fetch_max(value, Ordering::Relaxed);

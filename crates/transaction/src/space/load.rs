@@ -1,10 +1,10 @@
-//! What the trees say of block groups and their free space.
+//! Reads block groups and their free space from the trees.
 //!
 //! 1. Each chunk has its block group, of the same start, length and type, and nothing is
 //!    allocated outside of chunks.
-//! 2. The free ranges of a group come from the free space tree if that is there and valid, or
-//!    else are what the extent tree leaves over.
-//! 3. What is read here is judged: a contradiction is damage, named by its block group.
+//! 2. The free ranges of a group are read from the free space tree if it exists and is valid, or
+//!    else computed as the gaps in the extent tree.
+//! 3. The items are checked: a contradiction is damage, named by its block group.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{
@@ -17,7 +17,7 @@ use super::ranges::FreeRanges;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// The block group of each chunk: the bytes that are used in it.
+/// Returns the bytes that are used in the block group of each chunk.
 pub(super) fn block_groups(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
     let superblock = tree_roots.store().volume().superblock();
     let apart = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
@@ -49,7 +49,7 @@ fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<Blo
     Ok(group)
 }
 
-/// Whether no item stands for a place between two chunks.
+/// Checks that there is no item between two chunks.
 fn check_gap(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -63,10 +63,10 @@ fn check_gap(
     }
 }
 
-/// The trees that no operation reserves for, but for those that stay small.
+/// The global reserve trees: those that no operation reserves for, except those that stay small.
 const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
 
-/// Bytes of the trees of the books, as their root items say.
+/// Returns the bytes of the global reserve trees, according to their root items.
 pub(super) fn bytes_of_books(tree_roots: &TreeRoots) -> Result<i64> {
     let mut bytes = 0_i64;
     for id in BOOKS {
@@ -76,7 +76,7 @@ pub(super) fn bytes_of_books(tree_roots: &TreeRoots) -> Result<i64> {
     Ok(bytes)
 }
 
-/// Whether a tree is one of the books.
+/// Returns true if a tree is one of the global reserve trees.
 pub(crate) fn is_of_books(id: TreeId) -> bool {
     BOOKS.contains(&id)
 }
@@ -95,7 +95,7 @@ impl Wanted {
         self.start.0 + self.len
     }
 
-    /// The length, if the range lies in the group.
+    /// Returns the range, if it lies in the group.
     fn inside(&self, start: u64, len: u64) -> Result<(u64, u64), SpaceDamage> {
         let end = start.checked_add(len).filter(|&end| end <= self.end());
         match end.is_some() && start >= self.start.0 && len > 0 {
@@ -113,7 +113,7 @@ impl Wanted {
     }
 }
 
-/// What is free in a group.
+/// Returns the free ranges of a group.
 pub(super) fn free_ranges(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
     let superblock = tree_roots.store().volume().superblock();
     let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
@@ -146,7 +146,7 @@ fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRa
     }
 }
 
-/// Enters the free ranges of a group, up to the end of the group.
+/// Adds the free ranges of a group, up to the end of the group.
 fn list(
     cursor: &mut Cursor<'_>,
     wanted: Wanted,
@@ -167,7 +167,7 @@ fn list(
     Ok(())
 }
 
-/// Enters the runs of ones in a bitmap of `len` bytes of space.
+/// Adds the runs of ones in a bitmap of `len` bytes of space.
 fn add_bits(
     wanted: Wanted,
     start: u64,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_its_group_or_over_others_is_named() {
+    fn range_outside_its_group_or_over_others_is_misplaced() {
         let misplaced = |logical, len| {
             let (start, logical) = (WANTED.start, Logical(logical));
             SpaceDamage::Misplaced { start, logical, len }

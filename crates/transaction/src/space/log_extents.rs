@@ -1,10 +1,10 @@
-//! Space that is taken where it is, not where there is room: what a tree log names.
+//! Space that is allocated at a given address: the blocks and extents of a tree log.
 //!
-//! 1. Nothing else was allocated before: what a log names was free when the log was written, as
-//!    far as the trees know, and must not be given to anybody else.
+//! 1. Nothing else was allocated before: the space of a log was free when the log was written, as
+//!    far as the trees know, and must not be allocated for anything else.
 //! 2. A block of a log is in no tree. It is pinned: free once the superblock is durable that no
 //!    longer leads to it.
-//! 3. An extent that a log names is allocated as if it had been asked for.
+//! 3. An extent that a log refers to is allocated like any other.
 
 use userbtrfs_format::Logical;
 
@@ -28,8 +28,9 @@ impl Space {
         }
     }
 
-    /// Takes `len` bytes for data at `logical`; says no, and takes nothing, where not all of it is
-    /// free. No lock is held, and no tree of the books is being edited.
+    /// Takes `len` bytes for data at `logical`; returns false, and takes nothing, if not all of it
+    /// is free. No lock is held, and neither the extent tree nor the free space tree is being
+    /// edited.
     pub fn take_data_at(&self, tree_roots: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
         self.load_group_of(tree_roots, logical)?;
         Ok(self.block_groups.lock().take_at(SpaceKind::Data, logical, len))
@@ -51,7 +52,7 @@ impl Space {
 }
 
 impl BlockGroups {
-    /// Takes a range of a group of this kind; says no where not all of it is free.
+    /// Takes a range of a group of this kind; returns false if not all of it is free.
     fn take_at(&mut self, kind: SpaceKind, logical: Logical, len: u64) -> bool {
         let Some(start) = self.start_of_group(kind, logical, len) else { return false };
         self.change(start, |group| group.take_at(logical, len))

@@ -1,21 +1,22 @@
 //! Extents that are being overwritten in place.
 //!
-//! 1. Who writes over data holds its extent from before it is sure to be the file's until the
-//!    device is done. The file may be deleted meanwhile, and that be durable: but what is held
-//!    stays pinned, commit by commit, until it is let go. So a write never lands on another's data.
+//! 1. A thread that overwrites data holds its extent from before it is sure that the extent is the
+//!    file's until the device is done. The file may be deleted meanwhile, and that be durable: but
+//!    a held extent stays pinned, commit by commit, until its guards are dropped. So a write never
+//!    overwrites another file's data.
 
 use std::collections::BTreeMap;
 
 use userbtrfs_format::Logical;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-/// The extents that are held: the length of each, and by how many.
+/// The extents that are held: the length of each, and the number of guards.
 type Extents = BTreeMap<Logical, (u64, usize)>;
 
-/// See the module's text.
+/// The extents that are being overwritten in place.
 pub(super) struct NocowWriters(Arc<Mutex<Extents>>);
 
-/// One who holds an extent, until this is dropped.
+/// Holds an extent until it is dropped.
 #[derive(Clone, Debug)]
 #[must_use = "the extent is held until this is dropped"]
 pub struct NocowGuard {
@@ -32,7 +33,7 @@ impl NocowWriters {
         Self(Arc::new(Mutex::new(Class::BlockGroup, Extents::new())))
     }
 
-    /// Holds an extent. All who hold the same one name all of it.
+    /// Holds an extent. All guards of one extent hold all of it.
     pub(super) fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
         let mut all = self.0.lock();
         let (held, holders) = all.entry(logical).or_insert((len, 0));
@@ -41,10 +42,10 @@ impl NocowWriters {
         NocowGuard { _inner: Arc::new(Inner { logical, all: Arc::clone(&self.0) }) }
     }
 
-    /// Which of these ranges touch an extent that is held; the others stay.
+    /// Takes out the ranges that touch an extent that is held.
     pub(super) fn split_off(&self, ranges: &mut Vec<(Logical, u64)>) -> Vec<(Logical, u64)> {
         let all = self.0.lock();
-        // What is held lies apart, so the last that begins before the end is the one to ask.
+        // Held extents are disjoint, so the last that begins before the end is the one to check.
         let is_held = |&mut (start, len): &mut (Logical, u64)| {
             let before = all.range(..Logical(start.0 + len)).next_back();
             before.is_some_and(|(at, (held, _))| at.0 + held > start.0)

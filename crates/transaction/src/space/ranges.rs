@@ -1,21 +1,22 @@
-//! Free ranges: disjoint, coalesced, found by address and by size.
+//! Free ranges: disjoint, coalesced, indexed by address and by size.
 //!
 //! 1. Ranges neither overlap nor touch: neighbours are one range.
-//! 2. What is handed out starts on a multiple of the unit. A range counts as usable by the whole
+//! 2. Allocated ranges start on a multiple of the unit. The usable bytes of a range are the whole
 //!    units in it; the bytes beside them are free, but of no use.
-//! 3. `take` goes on from where the last one ended, so that what is taken in a row lies in a row.
+//! 3. `take` continues where the last one ended, so that ranges taken one after the other are
+//!    contiguous.
 //! 4. Each call costs a bounded number of look-ups, however many ranges there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many ranges after the cursor are tried before the largest is taken.
+/// The number of ranges after the cursor that are tried before the largest is taken.
 const TRIES: usize = 32;
 
 /// A set of disjoint ranges of numbers.
 #[derive(Clone, Debug)]
 pub(super) struct FreeRanges {
     unit: u64,
-    /// From start to end.
+    /// The start of each range, and its end.
     ranges: BTreeMap<u64, u64>,
     /// The ranges with usable bytes: how many, and the start.
     by_usable: BTreeSet<(u64, u64)>,
@@ -24,49 +25,49 @@ pub(super) struct FreeRanges {
     cursor: u64,
 }
 
-/// A range overlaps one that is there.
+/// A range overlaps one in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overlap;
 
 impl FreeRanges {
-    /// No range, in units of so many bytes.
+    /// Returns an empty set with units of `unit` bytes.
     pub(super) fn new(unit: u64) -> Self {
         assert!(unit > 0, "a unit has bytes");
         let (ranges, by_usable) = (BTreeMap::new(), BTreeSet::new());
         Self { unit, ranges, by_usable, total: 0, usable: 0, cursor: 0 }
     }
 
-    /// What ranges are handed out in multiples of.
+    /// Returns the unit of allocation.
     pub(super) fn unit(&self) -> u64 {
         self.unit
     }
 
-    /// All bytes.
+    /// Returns the number of all bytes.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The bytes that can be handed out.
+    /// Returns the number of bytes that can be allocated.
     pub(super) fn usable(&self) -> u64 {
         self.usable
     }
 
-    /// The most usable bytes in one range.
+    /// Returns the most usable bytes in one range.
     pub(super) fn high_water(&self) -> u64 {
         self.by_usable.last().map_or(0, |&(usable, _)| usable)
     }
 
-    /// The usable bytes of the second of the two largest ranges.
+    /// Returns the usable bytes of the second of the two largest ranges.
     pub(super) fn second_largest(&self) -> u64 {
         self.by_usable.iter().nth_back(1).map_or(0, |&(usable, _)| usable)
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub(super) fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The ranges, start and length, by address.
+    /// Returns the ranges, start and length, by address.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().map(|(&start, &end)| (start, end - start))
     }
@@ -94,20 +95,20 @@ impl FreeRanges {
         Ok(())
     }
 
-    /// Whether any byte of a range is there.
+    /// Returns true if any byte of a range is in the set.
     pub(super) fn overlaps(&self, start: u64, len: u64) -> bool {
         let end = start.saturating_add(len);
         self.ranges.range(..end).next_back().is_some_and(|(_, &e)| e > start)
     }
 
-    /// Whether all bytes of a range are there.
+    /// Returns true if all bytes of a range are in the set.
     pub(super) fn contains(&self, start: u64, len: u64) -> bool {
         let end = start.checked_add(len);
         let before = self.ranges.range(..=start).next_back();
         before.is_some_and(|(_, &e)| end.is_some_and(|end| end <= e))
     }
 
-    /// Takes out what there is of a range, and says how many bytes that was.
+    /// Removes a range, as far as it is in the set; returns how many bytes that was.
     pub(super) fn subtract(&mut self, start: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;
@@ -122,15 +123,15 @@ impl FreeRanges {
         before - self.total
     }
 
-    /// Takes out what there is of each of other ranges.
+    /// Removes other ranges, as far as they are in the set.
     pub(super) fn subtract_all(&mut self, others: &Self) {
         for (start, len) in others.iter() {
             self.subtract(start, len);
         }
     }
 
-    /// Takes a range of so many bytes, a multiple of the unit: after the last one taken, if
-    /// there is room not far from it, or else from the largest range.
+    /// Takes a range of `len` bytes, a multiple of the unit: after the last one taken, if there is
+    /// space not far from it, or else from the largest range.
     pub(super) fn take(&mut self, len: u64) -> Option<u64> {
         assert!(len > 0 && len.is_multiple_of(self.unit), "whole units are taken");
         let start = self.find(len)?;
@@ -139,14 +140,14 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// What there is right behind the last one taken: where it starts, and how many usable bytes.
+    /// Returns the start and the number of usable bytes right behind the last one taken.
     pub(super) fn behind(&self) -> Option<(u64, u64)> {
         let (_, &end) = self.ranges.range(..=self.cursor).next_back()?;
         let usable = self.usable_in(self.cursor, end.max(self.cursor));
         (usable > 0).then_some((self.cursor, usable))
     }
 
-    /// Takes the first bytes of that.
+    /// Takes the first bytes of what [`Self::behind`] returns.
     pub(super) fn take_behind(&mut self, len: u64) -> Option<u64> {
         let (start, _) = self.behind().filter(|&(_, usable)| usable >= len)?;
         self.subtract(start, len);
@@ -154,7 +155,7 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// The next `take` begins at the first range.
+    /// Makes the next `take` begin at the first range.
     pub(super) fn rewind(&mut self) {
         self.cursor = 0;
     }
@@ -240,7 +241,7 @@ mod tests {
         ]
     }
 
-    /// The same, byte by byte.
+    /// A model of the set, byte by byte.
     #[derive(Default)]
     struct Naive(BTreeSet<u64>);
 
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_in_a_row_lies_in_a_row() {
+    fn consecutive_takes_are_contiguous() {
         let mut ranges = FreeRanges::new(16);
         ranges.insert(0, 16).unwrap();
         ranges.insert(100, 200).unwrap();

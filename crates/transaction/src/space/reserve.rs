@@ -1,9 +1,9 @@
-//! Reservations: space promised to an operation before it changes anything.
+//! Reservations: space that is granted to an operation before it changes anything.
 //!
-//! 1. A reservation is a value: it is split, merged, shrunk, and given back when dropped.
-//! 2. One may hold references besides, that a change will drop: see [`super::Space::expect`].
-//! 3. Making one reads and writes nothing; what may help where space is short, and costs more,
-//!    is named by [`FlushHint`] and left to the caller.
+//! 1. A reservation is a value: it is split, merged, shrunk, and released when dropped.
+//! 2. It may also hold references that a change will drop: see [`super::Space::expect`].
+//! 3. Making one does no I/O; steps that may help if space is short, and cost more, are named by
+//!    [`FlushHint`] and left to the caller.
 
 use std::mem;
 
@@ -11,41 +11,42 @@ use userbtrfs_sync::Arc;
 
 use super::space_info::{Counters, ReservePolicy, SpaceInfo, SpaceKind};
 
-/// Tree blocks that one item may cost, as declared: its leaf and the half that splits off. What
-/// the blocks above and the books cost comes out of the global reserve.
+/// Tree blocks that are reserved for one item: its leaf and the half that splits off. The global
+/// reserve covers the nodes above and the global reserve trees.
 const BLOCKS_FOR_ITEM: u64 = 2;
 
-/// The bytes of metadata to reserve for changes of so many items: an estimate, on the safe side.
+/// Returns the bytes of metadata to reserve for changes of `items` items: an estimate on the safe
+/// side.
 pub fn bytes_for_items(items: u64, nodesize: u32) -> u64 {
     items.saturating_mul(BLOCKS_FOR_ITEM * u64::from(nodesize))
 }
 
-/// What would help where space is short, cheapest first.
+/// The cheapest step that would help if space is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushHint {
     /// Free ranges of more block groups can be read: [`super::Space::ensure_loaded`].
     Unloaded,
     /// A chunk can be made: [`super::Space::plan_chunk`].
     Chunk,
-    /// Freed space becomes free by a commit.
+    /// A commit can free pinned space.
     Pinned,
-    /// Nothing: no space is left.
+    /// Nothing helps: no space is left.
     Nothing,
 }
 
-/// Space that will be found when it is needed.
+/// Space that is guaranteed to be found when it is needed.
 #[must_use = "dropped, it is given back"]
 pub struct Reservation {
     counters: Arc<Counters>,
     kind: SpaceKind,
     bytes: u64,
     references: u64,
-    /// Whether the bytes are for content of files.
+    /// True if the bytes are for content of files.
     for_data: bool,
 }
 
 impl Reservation {
-    /// Asks the counters for so many bytes.
+    /// Reserves `bytes` bytes in the counters.
     pub(super) fn policy(
         counters: &Arc<Counters>,
         kind: SpaceKind,
@@ -57,26 +58,27 @@ impl Reservation {
         Ok(Self { counters, kind, bytes, references: 0, for_data: false })
     }
 
-    /// One of no bytes, of metadata.
+    /// Returns a reservation of metadata with references and no bytes.
     pub(super) fn of_references(counters: &Arc<Counters>, references: u64) -> Self {
         counters.expect(references);
         let counters = Arc::clone(counters);
         Self { counters, kind: SpaceKind::Metadata, bytes: 0, references, for_data: false }
     }
 
-    /// Counts it as one for content of files, which in mixed groups are of the same kind.
+    /// Counts it as one for content of files, which is of the same kind as metadata in mixed
+    /// groups.
     pub(super) fn for_data(mut self) -> Self {
         self.counters.reserved_for_data(self.kind, self.bytes);
         self.for_data = true;
         self
     }
 
-    /// How many bytes it holds.
+    /// Returns the bytes that it holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The references that it expected to be dropped are.
+    /// Records that the references that it expected to be dropped are dropped.
     pub fn meet(&mut self) {
         let met = mem::take(&mut self.references);
         if met > 0 {
@@ -84,7 +86,7 @@ impl Reservation {
         }
     }
 
-    /// Takes a part out of it, at most all.
+    /// Splits off a part of it, at most all.
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -92,7 +94,7 @@ impl Reservation {
         Self { counters, kind: self.kind, bytes, references: 0, for_data }
     }
 
-    /// Takes another one in, of the same kind and filesystem.
+    /// Merges another one into it, of the same kind and filesystem.
     pub fn merge(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.counters, &other.counters), "of one filesystem");
         let kinds = [&*self, &other].map(|it| (it.kind, it.for_data));
@@ -101,7 +103,7 @@ impl Reservation {
         self.references += mem::take(&mut other.references);
     }
 
-    /// Gives back a part of it, at most all.
+    /// Releases a part of it, at most all.
     pub fn shrink(&mut self, bytes: u64) {
         drop(self.split(bytes));
     }
@@ -109,7 +111,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // One that was merged into another has nothing left, and takes no lock.
+        // One that was merged into another is empty, and takes no lock.
         if self.bytes > 0 {
             self.counters.release(self.kind, self.bytes, self.for_data);
         }
@@ -118,7 +120,7 @@ impl Drop for Reservation {
 }
 
 impl SpaceInfo {
-    /// What would help, where a chunk can be made or cannot.
+    /// Returns the step that would help; `chunk` is true if a chunk can be made.
     pub(super) fn shortage(&self, bytes: u64, policy: ReservePolicy, chunk: bool) -> FlushHint {
         match () {
             () if self.tally.unloaded > 0 => FlushHint::Unloaded,
@@ -127,7 +129,7 @@ impl SpaceInfo {
         }
     }
 
-    /// What would help, where neither reading nor a chunk does.
+    /// Returns the step that would help, if neither reading nor a chunk does.
     pub(super) fn shortage_for_good(&self, bytes: u64, policy: ReservePolicy) -> FlushHint {
         match self.backed() + self.tally.pinned >= self.needed(bytes, policy) {
             true => FlushHint::Pinned,

@@ -1,39 +1,40 @@
 //! Counters of space, by kind, and the rule by which reservations are granted.
 //!
-//! 1. The counters of a pool are the sums of the tallies of its block groups.
-//! 2. What is reserved, with the global reserve, never exceeds what is at hand or promised when a
-//!    reservation is granted: who holds one finds its bytes.
-//! 3. The global reserve is nobody's. Trees that no operation reserves for (extent, free space,
-//!    root, device and checksum trees) live on it while a transaction commits.
+//! 1. The counters of a pool are the sums of the totals of its block groups.
+//! 2. When a reservation is granted, all reserved bytes and the global reserve do not exceed what
+//!    is at hand or promised: each reservation finds its bytes.
+//! 3. The global reserve belongs to no operation. Trees that no operation reserves for (extent,
+//!    free space, root, device and checksum trees) use it while a transaction commits. Its size
+//!    depends on the *global reserve trees*: those of these that can be large.
 
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-/// The least global reserve, in tree blocks, unless a small filesystem has no room for it: what
-/// Linux must find to remove something (96, and a twentieth of its own reserve), and some more.
+/// The least global reserve, in tree blocks, unless a small filesystem has no space for it: what
+/// Linux needs to remove something (96, and a twentieth of its own reserve), and some more.
 const GLOBAL_BLOCKS: u64 = 128;
-/// What of the least global reserve is the commit's alone, in tree blocks.
+/// The part of the least global reserve that is for the commit alone, in tree blocks.
 const COMMIT_BLOCKS: u64 = 32;
-/// What the global reserve is of all trees: one part in so many.
+/// The divisor of the size of all trees that results in the global reserve.
 const GLOBAL_PART_OF_TREES: u64 = 8;
-/// The most that the global reserve takes of a pool: one part in so many.
+/// The divisor of the size of a pool that results in the largest global reserve in it.
 const GLOBAL_PART_OF_TOTAL: u64 = 8;
 /// The largest global reserve, in bytes.
 const GLOBAL_MAX: u64 = 512 << 20;
 
-/// What a reference may add: an item of the extent tree, and a range of the free space tree, in
-/// leaves that are half empty; in bytes.
+/// The bytes that a reference may add: an item of the extent tree, and a range of the free space
+/// tree, in leaves that are half empty.
 const REFERENCE_BYTES: u64 = 192;
-/// The trees of which a reference may change a leaf that no other one does: of extents, of free
-/// space, of checksums.
+/// The number of trees in which a reference may change a leaf that no other one does: extents, free
+/// space, checksums.
 const REFERENCE_TREES: u64 = 3;
 
-/// What is stored: which block groups serve it.
+/// The kind of what is stored, which selects the block groups for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpaceKind {
     /// Content of files.
     Data,
-    /// Blocks of all trees but the chunk tree.
+    /// Blocks of all trees except the chunk tree.
     Metadata,
     /// Blocks of the chunk tree.
     System,
@@ -52,28 +53,28 @@ impl SpaceKind {
     }
 }
 
-/// What a block group adds to the counters, in bytes.
+/// The bytes that a block group adds to the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpaceTotals {
     /// All bytes that can ever be allocated.
     pub(super) total: u64,
-    /// Free, known, and in whole units.
+    /// Free in loaded groups, in whole units.
     pub(super) at_hand: u64,
-    /// Free in groups whose free ranges were not read.
+    /// Free in groups whose free ranges are not loaded.
     pub(super) unloaded: u64,
-    /// Freed, but not yet free.
+    /// Freed, but not free yet.
     pub(super) pinned: u64,
 }
 
-/// Who asks for space.
+/// The part of the global reserve that a reservation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReservePolicy {
-    /// Leaves the global reserve alone.
+    /// None of it.
     Ordinary,
-    /// May use half of the global reserve, or more of the least one: the rest is the commit's.
+    /// Half of the global reserve, or more of the least one: the rest is for the commit.
     Removal,
-    /// Leaves the commit the least that it may need: where it lacks more, nothing is durable, and
-    /// nothing is lost.
+    /// All but the least that the commit may need: if the commit lacks more, nothing is durable,
+    /// and nothing is lost.
     Replay,
 }
 
@@ -83,46 +84,46 @@ pub(super) struct SpaceInfo {
     pub(super) tally: SpaceTotals,
     /// Reservations that are held.
     pub(super) reserved: u64,
-    /// The part of that which is for content of files.
+    /// The part of them that is for content of files.
     pub(super) reserved_for_data: u64,
-    /// Device space set aside for chunks of this kind, as they would count at hand.
+    /// Device space set aside for chunks of this kind, as it would count at hand.
     pub(super) promised: u64,
-    /// References that changes which wait will drop.
+    /// References that delayed changes will drop.
     pub(super) expected: u64,
-    /// Bytes of the trees of the books, as their root items say.
+    /// Bytes of the global reserve trees, according to their root items.
     pub(super) block_groups: u64,
-    /// For what there is a global reserve.
+    /// The trees that the global reserve is for.
     trees: Trees,
     pub(super) nodesize: u64,
 }
 
-/// For what of a pool there is a global reserve.
+/// The trees of a pool that the global reserve is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Trees {
-    /// For nothing.
+    /// No trees.
     #[default]
     None,
-    /// For a part of all that is allocated.
+    /// All trees: a part of all that is allocated.
     All,
-    /// Beside data: for the trees of the books, and for a part of what was allocated for trees
-    /// since the root items of these were written.
+    /// The trees in mixed groups: the global reserve trees, and a part of what was allocated for
+    /// trees since their root items were written.
     Beside { fresh: u64 },
 }
 
 impl SpaceInfo {
-    /// The bytes that are allocated.
+    /// Returns the allocated bytes.
     pub(super) fn allocated(&self) -> u64 {
         let SpaceTotals { total, at_hand, unloaded, pinned } = self.tally;
         total.saturating_sub(at_hand).saturating_sub(unloaded).saturating_sub(pinned)
     }
 
-    /// The global reserve: what can need changing in trees that nobody reserves for; at least 128
-    /// blocks, but never more than an eighth of all.
+    /// Returns the global reserve: what may have to change in trees that no operation reserves for;
+    /// at least 128 blocks, but never more than an eighth of all.
     pub(super) fn global(&self) -> u64 {
         self.at_least(self.changing(), GLOBAL_BLOCKS)
     }
 
-    /// What of the global reserve a removal leaves to the commit.
+    /// Returns the part of the global reserve that a removal leaves to the commit.
     fn of_commit(&self) -> u64 {
         self.at_least(self.changing() / 2, COMMIT_BLOCKS).min(self.global() / 2)
     }
@@ -135,7 +136,8 @@ impl SpaceInfo {
         bytes.clamp(least, GLOBAL_MAX.max(least)).min(self.tally.total / GLOBAL_PART_OF_TOTAL)
     }
 
-    /// An estimate of what a commit may have to change of trees that nobody reserves for.
+    /// Returns an estimate of what a commit may have to change in trees that no operation reserves
+    /// for.
     fn changing(&self) -> u64 {
         match self.trees {
             Trees::None => 0,
@@ -146,7 +148,7 @@ impl SpaceInfo {
         }
     }
 
-    /// What a claim leaves of the global reserve.
+    /// Returns the part of the global reserve that a reservation leaves.
     fn spared(&self, policy: ReservePolicy) -> u64 {
         match policy {
             ReservePolicy::Ordinary => self.global(),
@@ -155,14 +157,15 @@ impl SpaceInfo {
         }
     }
 
-    /// What a commit needs at least.
+    /// Returns the least that a commit needs.
     fn least(&self) -> u64 {
         self.at_least(0, COMMIT_BLOCKS).min(self.of_commit())
     }
 
-    /// What the commit takes beyond what a claim leaves to it, for so many references besides those
-    /// expected, and for other items of so many bytes. References may lie in as many leaves as
-    /// there are of them; but no commit copies more than all leaves of the books. A replay tries.
+    /// Returns what the commit takes beyond what a reservation leaves to it, for `references`
+    /// references besides the expected ones, and for `others` bytes of other items. References may
+    /// lie in as many leaves as there are of them; but no commit copies more than all leaves of the
+    /// global reserve trees. A replay takes the risk: 0.
     pub(super) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
         if policy == ReservePolicy::Replay {
             return 0;
@@ -174,12 +177,12 @@ impl SpaceInfo {
         copied.saturating_add(added).saturating_sub(self.spared(policy))
     }
 
-    /// The bytes that must be at hand or promised for a reservation to be granted.
+    /// Returns the bytes that must be at hand or promised to grant a reservation.
     pub(super) fn needed(&self, bytes: u64, policy: ReservePolicy) -> u64 {
         self.reserved.saturating_add(bytes).saturating_add(self.spared(policy))
     }
 
-    /// The bytes that allocations will find.
+    /// Returns the bytes that allocations will find.
     pub(super) fn backed(&self) -> u64 {
         self.tally.at_hand + self.promised
     }
@@ -198,7 +201,7 @@ impl SpaceInfo {
     }
 }
 
-/// The counters of all kinds. Data and metadata share a pool where they share block groups.
+/// The counters of all kinds. Data and metadata share a pool if they share block groups.
 pub(super) struct Counters {
     space_infos: Mutex<[SpaceInfo; 3]>,
     mixed: bool,
@@ -216,7 +219,7 @@ impl Counters {
         Self { space_infos, mixed, aborted: AtomicBool::new(false) }
     }
 
-    /// The kind under which a kind is counted.
+    /// Returns the kind under which a kind is counted.
     pub(super) fn pool_of(&self, kind: SpaceKind) -> SpaceKind {
         if self.mixed && kind == SpaceKind::Data { SpaceKind::Metadata } else { kind }
     }
@@ -225,14 +228,14 @@ impl Counters {
         self.space_infos.lock()[self.pool_of(kind).index()]
     }
 
-    /// Puts a block group's new tally in the place of the one before.
+    /// Replaces the totals of a block group by its new ones.
     pub(super) fn replace(&self, kind: SpaceKind, before: SpaceTotals, after: SpaceTotals) {
         if before != after {
             self.space_infos.lock()[self.pool_of(kind).index()].replace(before, after);
         }
     }
 
-    /// Takes a block group's tally out, if so many bytes are left beyond what is reserved.
+    /// Removes the totals of a block group, if `left` bytes remain beyond what is reserved.
     pub(super) fn try_take(&self, kind: SpaceKind, own: SpaceTotals, left: u64) -> bool {
         let mut space_infos = self.space_infos.lock();
         let space_info = &mut space_infos[self.pool_of(kind).index()];
@@ -244,7 +247,7 @@ impl Counters {
         unneeded
     }
 
-    /// Root items say that the trees of the books are so many bytes larger, or smaller.
+    /// Records that the global reserve trees are larger by `by` bytes in their root items.
     pub(super) fn books_grew(&self, by: i64) {
         let space_info = &mut self.space_infos.lock()[SpaceKind::Metadata.index()];
         space_info.block_groups = space_info.block_groups.saturating_add_signed(by);
@@ -253,18 +256,18 @@ impl Counters {
         }
     }
 
-    /// So many references will be dropped by changes that wait.
+    /// Adds references that delayed changes will drop.
     pub(super) fn expect(&self, more: u64) {
         self.space_infos.lock()[SpaceKind::Metadata.index()].expected += more;
     }
 
-    /// So many of those expected are not any more.
+    /// Removes references that are expected no more.
     pub(super) fn unexpect(&self, fewer: u64) {
         let expected = &mut self.space_infos.lock()[SpaceKind::Metadata.index()].expected;
         *expected = expected.checked_sub(fewer).expect("they were expected");
     }
 
-    /// So many bytes were allocated for trees.
+    /// Counts bytes that were allocated for trees.
     pub(super) fn trees_grew(&self, bytes: u64) {
         if let Trees::Beside { fresh } =
             &mut self.space_infos.lock()[SpaceKind::Metadata.index()].trees
@@ -295,7 +298,7 @@ impl Counters {
         unneeded
     }
 
-    /// Grants a reservation, or says what the pool looks like.
+    /// Grants a reservation, or returns the counters of the pool.
     pub(super) fn reserve(
         &self,
         kind: SpaceKind,
@@ -311,12 +314,12 @@ impl Counters {
         Ok(())
     }
 
-    /// Counts bytes that were granted as ones for content of files.
+    /// Counts granted bytes as reserved for content of files.
     pub(super) fn reserved_for_data(&self, kind: SpaceKind, bytes: u64) {
         self.space_infos.lock()[self.pool_of(kind).index()].reserved_for_data += bytes;
     }
 
-    /// Takes back what was granted.
+    /// Releases granted bytes.
     pub(super) fn release(&self, kind: SpaceKind, bytes: u64, for_data: bool) {
         let space_info = &mut self.space_infos.lock()[self.pool_of(kind).index()];
         let left = |reserved: u64| reserved.checked_sub(bytes);
@@ -327,12 +330,12 @@ impl Counters {
         }
     }
 
-    /// From now on nobody asks whether all was given back.
+    /// Ends the check that all is released.
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing is reserved, or nobody asks.
+    /// Returns true if nothing is reserved, or if that is not checked any more.
     pub(super) fn is_settled(&self) -> bool {
         let settled = |space_info: &SpaceInfo| space_info.reserved == 0 && space_info.expected == 0;
         self.aborted.load(Ordering::Relaxed) || self.space_infos.lock().iter().all(settled)

@@ -1,4 +1,4 @@
-//! Space of golden images: what loads, and what allocation, pins and reservations come to.
+//! Space of golden images: loading, allocation, pins and reservations.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ impl Image {
         Self { folder }
     }
 
-    /// The trees, if the image is one that we read.
+    /// Returns the trees, if the image is one that this crate reads.
     fn tree_roots(&self) -> Option<TreeRoots> {
         let device = FileDevice::open(self.folder.path().join("image"), FileOptions::default());
         let volume = Volume::open(vec![Arc::new(device.unwrap())]).ok()?;
@@ -35,7 +35,7 @@ impl Image {
     }
 }
 
-/// The space of an image unpacked once, all of it loaded.
+/// Returns the space of an image that is unpacked once, all of it loaded.
 fn loaded(name: &'static str) -> (TreeRoots, Space) {
     static IMAGES: OnceLock<BTreeMap<&str, Image>> = OnceLock::new();
     let images = IMAGES.get_or_init(|| {
@@ -59,7 +59,8 @@ fn node(space: &Space) -> u64 {
     u64::from(space.nodesize)
 }
 
-/// All that can be reserved, in pieces of so many bytes; and why there is no more.
+/// Reserves all that can be, in pieces of `bytes` bytes; returns the reason why there is no more,
+/// too.
 fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, FlushHint) {
     let mut held = Vec::new();
     loop {
@@ -71,13 +72,13 @@ fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, FlushHint) {
 }
 
 #[test]
-fn a_chunk_made_since_the_books_were_written_is_of_the_next_transaction() {
+fn chunk_made_after_space_items_belongs_to_next_transaction() {
     let (_forest, space) = loaded("dup");
     let before = space.listed_chunks();
     while space.free_blocks(SpaceKind::System) >= SYSTEM_BLOCKS {
         space.allocate_block(SpaceKind::System, Logical(0)).unwrap();
     }
-    // Who reserves is in no transaction.
+    // A thread that reserves is in no transaction.
     let (held, _) = reserve_all(&space, 64 * MIB);
     assert_eq!(space.listed_chunks(), before, "what this superblock lists");
     assert!(space.take_pinned().made.is_empty(), "what is old with it");
@@ -91,7 +92,7 @@ fn a_chunk_made_since_the_books_were_written_is_of_the_next_transaction() {
 }
 
 #[test]
-fn every_image_that_we_read_has_its_books_in_order() {
+fn space_of_every_readable_image_is_consistent() {
     let mut read = 0;
     for golden in Golden::all().unwrap() {
         let image = Image::of(&golden);
@@ -107,7 +108,7 @@ fn every_image_that_we_read_has_its_books_in_order() {
     assert!(read > 30, "only {read} images were read");
 }
 
-/// Both sources of free space say the same.
+/// Checks that both sources of free space agree.
 fn compare_sources(space: &Space, tree_roots: &TreeRoots, name: &str) {
     let superblock = tree_roots.store().volume().superblock();
     let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
@@ -137,7 +138,7 @@ fn blocks_allocated_in_a_row_lie_in_a_row() {
 }
 
 #[test]
-fn what_was_reserved_is_found_to_the_last_block() {
+fn reserved_space_is_found_to_the_last_block() {
     for name in ["dup", "single", "mixed", "fresh"] {
         let (tree_roots, space) = loaded(name);
         let (held, shortage) = reserve_all(&space, node(&space));
@@ -155,7 +156,7 @@ fn what_was_reserved_is_found_to_the_last_block() {
     }
 }
 
-/// A chunk made by us says the same in each of its items, and keeps off the first MiB.
+/// Checks that all items of a new chunk agree, and that it avoids the first MiB.
 fn check_new(tree_roots: &TreeRoots, new: &NewChunk) {
     let NewChunk { chunk, device_extents, group } = new;
     assert_eq!((group.flags, group.used), (chunk.flags, 0));
@@ -195,7 +196,7 @@ fn removals_reach_where_others_do_not() {
 #[test]
 fn a_replay_reaches_where_removals_do_not() {
     let (_forest, space) = loaded("fresh");
-    // Of so many blocks a commit may change more than of a few.
+    // With many allocated blocks a commit may change more than with a few.
     for _ in 0..1000 {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
@@ -247,7 +248,7 @@ fn accounting_shows_in_the_groups_and_the_superblock() {
 }
 
 #[test]
-fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
+fn chunks_are_made_until_device_is_full_and_removed_ones_free_space() {
     let (tree_roots, space) = loaded("single");
     let device = tree_roots.store().volume().superblock().device.clone();
     let mut made = Vec::new();
@@ -273,9 +274,9 @@ fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
     assert!(made.iter().all(|chunk| chunk.logical < again.logical), "addresses are not reused");
 }
 
-/// Who reserves is in no transaction, and may do it while a commit takes empty groups out.
+/// A thread that reserves is in no transaction, and may do it while a commit removes empty groups.
 #[test]
-fn a_group_that_somebody_relies_on_meanwhile_is_not_removed() {
+fn group_with_reserved_space_is_not_removed() {
     let (_forest, space) = loaded("single");
     while space.plan_chunk(SpaceKind::Data).is_ok() {}
     space.unpin(space.take_pinned());
@@ -290,7 +291,7 @@ fn a_group_that_somebody_relies_on_meanwhile_is_not_removed() {
 }
 
 #[test]
-fn what_was_held_over_a_commit_is_free_with_the_next_one() {
+fn range_held_over_a_commit_is_freed_by_the_next_one() {
     let (_forest, space) = loaded("single");
     let (at, len) = space.allocate_data(4096, 4096).unwrap();
     let hold = space.hold(at, len);
@@ -331,8 +332,8 @@ fn groups_that_are_new_serve_only_where_no_other_does() {
     assert!(!space.draws_on_new_groups());
 }
 
-/// A chunk that an allocation made is named only once it is written; one made after it may be
-/// named before.
+/// A superblock refers to a chunk that an allocation made only once the chunk is written; it may
+/// refer earlier to one that was made later.
 #[test]
 fn groups_that_are_new_are_found_below_those_that_are_named() {
     let (_forest, space) = loaded("fresh");
@@ -356,7 +357,7 @@ fn data_is_allocated_in_runs_as_long_as_they_are_there() {
     assert_eq!(space.reserve_data(4096).err(), Some(FlushHint::Nothing));
 }
 
-/// Allocates all data that there can be; gives how many bytes.
+/// Allocates all data that fits; returns how many bytes.
 fn allocate_all_data(space: &Space) -> u64 {
     let mut total = 0;
     loop {
@@ -400,7 +401,7 @@ fn fragmented_data_is_found_to_the_last_sector() {
 }
 
 #[test]
-fn data_beyond_reach_takes_no_chunks() {
+fn oversized_data_reservation_makes_no_chunks() {
     let (tree_roots, space) = loaded("single");
     let device = tree_roots.store().volume().superblock().device.total_bytes;
     assert_eq!(space.reserve_data(device).err(), Some(FlushHint::Nothing));
@@ -410,7 +411,7 @@ fn data_beyond_reach_takes_no_chunks() {
     assert_eq!(space.reserve_data(MIB).err(), Some(FlushHint::Unloaded));
 }
 
-/// Where metadata is nearly out, data leaves it room on the device, and only then.
+/// Data leaves device space to metadata that is nearly out, and only then.
 #[test]
 fn data_leaves_metadata_that_is_short_a_chunk() {
     let (_forest, space) = loaded("fresh");
@@ -422,7 +423,7 @@ fn data_leaves_metadata_that_is_short_a_chunk() {
     assert!(held.len() > 100, "{} blocks are left to metadata", held.len());
 }
 
-/// Data of mixed groups is nothing that a commit has to change.
+/// A commit does not change data in mixed groups.
 #[test]
 fn mixed_data_does_not_raise_the_global_reserve() {
     let (_forest, space) = loaded("mixed");
@@ -430,7 +431,7 @@ fn mixed_data_does_not_raise_the_global_reserve() {
     let data = space.allocate_data(MIB, MIB).unwrap();
     let filled = space.usage(SpaceKind::Metadata);
     assert_eq!((filled.allocated, filled.global), (before.allocated + MIB, before.global));
-    // But what trees it has is.
+    // But it may change the trees in them.
     space.books_grew(i64::try_from(3 * MIB).unwrap());
     let filled = space.usage(SpaceKind::Metadata);
     assert_eq!(filled.global, before.global.max(3 * MIB).min(before.total / 8));
@@ -438,7 +439,7 @@ fn mixed_data_does_not_raise_the_global_reserve() {
     space.give_back(data.0, data.1).unwrap();
 }
 
-/// Data of mixed groups leaves what metadata has reserved.
+/// Data in mixed groups leaves what metadata has reserved.
 #[test]
 fn mixed_data_leaves_reservations_alone() {
     let (_forest, space) = loaded("mixed");
@@ -461,7 +462,7 @@ fn mixed_data_leaves_reservations_alone() {
 }
 
 #[test]
-fn without_free_ranges_read_nothing_is_promised() {
+fn reservation_without_loaded_ranges_hints_at_loading() {
     let (tree_roots, _) = loaded("single");
     let space = Space::load(&tree_roots).unwrap();
     assert_eq!(space.reserve(1).err(), Some(FlushHint::Unloaded));
@@ -478,7 +479,7 @@ fn a_reservation_that_outlives_the_space_is_an_error() {
 }
 
 #[test]
-fn after_an_abort_nobody_asks_for_reservations() {
+fn space_may_be_dropped_with_reservations_after_abort() {
     let (_forest, space) = loaded("single");
     let reservation = space.reserve(4096).unwrap();
     space.abort();
@@ -523,7 +524,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a list of ranges knows of allocations.
+/// Allocations, as a list of ranges.
 struct Model<'a> {
     space: &'a Space,
     allocated: BTreeMap<Logical, u64>,

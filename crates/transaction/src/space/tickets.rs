@@ -1,18 +1,18 @@
-//! Turns of those who are short of space.
+//! A queue of threads that are short of space.
 //!
-//! 1. One at a time has space made for it; the others wait in the order in which they came.
-//! 2. Who comes while somebody waits waits behind: else it would take what is made for others,
-//!    who had asked in vain so often in the end that they were told there is none.
-//! 3. Who has a turn waits for no one who waits for one: those hold no lock that a merge, writing
-//!    back or a commit takes.
+//! 1. Space is freed for one thread at a time; the others wait in the order of their arrival.
+//! 2. A thread that arrives while another waits queues behind it: otherwise it would take the space
+//!    that is freed for the others, until these give up with an error after many attempts.
+//! 3. The thread with the turn waits for no thread in the queue: those hold no lock that a merge,
+//!    writeback or a commit takes.
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::{Held, Identity};
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
-/// See the module's text.
+/// The queue of threads that are short of space.
 pub(crate) struct ReserveTickets {
-    /// How many have a turn, or wait for one.
+    /// The number of threads that have a turn, or wait for one.
     asking: AtomicU64,
     line: Mutex<TicketQueue>,
     next: Condvar,
@@ -20,31 +20,31 @@ pub(crate) struct ReserveTickets {
 
 #[derive(Default)]
 struct TicketQueue {
-    /// How many came.
+    /// The number of threads that arrived.
     came: u64,
-    /// How many of them are done.
+    /// The number of them that are done.
     done: u64,
 }
 
-/// The right to have space made; it goes to the next one when it is dropped.
+/// The right to have space freed; the next thread gets it when this is dropped.
 pub(crate) struct ReserveTicket<'a> {
     turns: &'a ReserveTickets,
     _held: Held,
 }
 
 impl ReserveTickets {
-    /// Nobody waits.
+    /// Returns an empty queue.
     pub(crate) fn new() -> Self {
         let line = Mutex::new(Class::SpaceCounters, TicketQueue::default());
         Self { asking: AtomicU64::new(0), line, next: Condvar::new() }
     }
 
-    /// Whether nobody has a turn, or waits for one.
+    /// Returns true if no thread has a turn, or waits for one.
     pub(crate) fn is_idle(&self) -> bool {
         self.asking.load(Ordering::Relaxed) == 0
     }
 
-    /// Waits for those who came before. The caller is in no transaction.
+    /// Waits for the threads that arrived before. The caller is in no transaction.
     #[track_caller]
     pub(crate) fn take(&self) -> ReserveTicket<'_> {
         let held = Held::acquire(Identity::of(Class::Shortage));
@@ -53,7 +53,7 @@ impl ReserveTickets {
         let before = line.came;
         line.came += 1;
         while line.done < before {
-            // As long as commits of others take.
+            // This takes as long as the commits of other threads.
             self.next.wait_idle(&mut line);
         }
         ReserveTicket { turns: self, _held: held }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_come_in_the_order_of_asking_and_who_comes_later_is_behind() {
+    fn turns_are_granted_in_order_of_arrival() {
         let turns = ReserveTickets::new();
         assert!(turns.is_idle());
         let first = turns.take();

@@ -1,4 +1,4 @@
-//! What is kept of changes until the commit.
+//! Delayed references.
 
 use userbtrfs_btree::{Backref, BlockRefs, Extent, RefChange};
 use userbtrfs_format::{Logical, TreeId};
@@ -32,7 +32,7 @@ fn a_fresh_block_is_known() {
 }
 
 #[test]
-fn what_cancels_out_leaves_nothing() {
+fn opposite_changes_cancel_out() {
     let refs = DelayedRefs::default();
     change(&refs, true, Backref::Tree(TreeId::FS));
     change(&refs, true, Backref::Parent(BLOCK));
@@ -44,7 +44,7 @@ fn what_cancels_out_leaves_nothing() {
 }
 
 #[test]
-fn learning_counts_earlier_and_later_changes() {
+fn known_references_include_earlier_and_later_changes() {
     let refs = DelayedRefs::default();
     change(&refs, true, Backref::Parent(BLOCK));
     assert_eq!(refs.sharing(BLOCK), None);
@@ -60,7 +60,7 @@ fn learning_counts_earlier_and_later_changes() {
 }
 
 #[test]
-fn what_has_no_references_left_is_not_known_once_taken() {
+fn extent_without_references_is_unknown_once_taken() {
     let refs = DelayedRefs::default();
     refs.learn(BLOCK, BlockRefs::ALONE);
     change(&refs, false, Backref::Tree(TreeId::FS));
@@ -101,7 +101,7 @@ fn heads_are_taken_round_in_the_order_of_addresses() {
 }
 
 #[test]
-fn data_that_comes_and_goes_is_still_told_of() {
+fn data_without_references_keeps_its_head() {
     let refs = DelayedRefs::default();
     let backref = Backref::File { root: TreeId::FS, inode: 257, offset: 0 };
     refs.allocated_data(BLOCK, 8192, backref);
@@ -123,16 +123,16 @@ fn two_lengths_contradict() {
 }
 
 #[test]
-fn a_new_transaction_learns_anew() {
+fn turn_over_forgets_known_references() {
     let refs = DelayedRefs::default();
     refs.learn(BLOCK, BlockRefs::ALONE);
     refs.turn_over();
     assert_eq!(refs.sharing(BLOCK), None);
 }
 
-/// A free space tree that calls a block free which is in use makes it be given out once more.
+/// If a block in use is free in the free space tree, the allocator returns it once more.
 #[test]
-fn what_is_allocated_while_it_is_in_use_contradicts() {
+fn allocation_of_extent_in_use_is_contradicted() {
     let refs = DelayedRefs::default();
     change(&refs, false, Backref::Tree(TreeId::FS));
     refs.allocated(BLOCK, 0, TreeId::EXTENT);
@@ -142,7 +142,7 @@ fn what_is_allocated_while_it_is_in_use_contradicts() {
 
 /// A long transaction has very many of them.
 #[test]
-fn fresh_blocks_take_few_bytes_whatever_else_is_said_of_some() {
+fn fresh_blocks_take_few_bytes_again_once_changes_cancel_out() {
     let refs = DelayedRefs::default();
     let block = |number: u64| Logical(number << 14);
     for number in 0..100 {

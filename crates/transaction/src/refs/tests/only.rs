@@ -1,4 +1,4 @@
-//! Who is an extent's only user.
+//! Extents with only one backref.
 
 use userbtrfs_btree::{Backref, Extent, RefChange};
 use userbtrfs_format::{ExtentFlags, ExtentItem, Logical, MetadataLevel, TreeId};
@@ -33,7 +33,7 @@ fn changed(changes: &[(bool, Backref)]) -> Option<Head> {
 }
 
 #[test]
-fn the_only_one_in_the_item_is_alone_however_often() {
+fn only_backref_in_item_is_alone_with_any_count() {
     assert!(is_alone(Some(&item(&[(US, 1)])), None, US, 0));
     assert!(is_alone(Some(&item(&[(US, 3)])), None, US, 6));
     for other in [OTHER, ELSEWHERE, SNAPSHOT] {
@@ -49,7 +49,7 @@ fn a_snapshot_since_may_share_the_leaf() {
 }
 
 #[test]
-fn what_changed_since_counts() {
+fn delayed_changes_are_counted() {
     let alone = item(&[(US, 1)]);
     assert!(!is_alone(Some(&alone), changed(&[(true, OTHER)]).as_ref(), US, 0));
     assert!(!is_alone(Some(&alone), changed(&[(false, US)]).as_ref(), US, 0));
@@ -59,13 +59,13 @@ fn what_changed_since_counts() {
 }
 
 #[test]
-fn what_stands_beside_the_item_is_not_looked_for() {
+fn keyed_references_are_not_searched() {
     let beside = ExtentItem { refs: 2, ..item(&[(US, 1)]) };
     assert!(!is_alone(Some(&beside), None, US, 0));
 }
 
 #[test]
-fn fresh_data_has_the_users_that_are_waiting() {
+fn fresh_data_has_only_delayed_backrefs() {
     let refs = DelayedRefs::default();
     refs.allocated_data(AT, LEN, US);
     assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));

@@ -1,4 +1,4 @@
-//! Items of the extent tree against a sum of references.
+//! Items of the extent tree, compared with a sum of references.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,13 +22,14 @@ const ITEM_LIMIT: usize = 224;
 const FORM: Form = Form { nodesize: NODESIZE, skinny: true, generation: 9 };
 const DATA: Extent = Extent::Data { logical: AT, len: 1 << 16 };
 
-/// A head that changes references so.
+/// Returns a head with these changes of references.
 fn head(extent: Extent, fresh: bool, changes: &[(Backref, i64)]) -> Head {
     let changes = changes.iter().copied().collect();
     Head { extent, fresh, changes, set_full_backref: false, contradicted: false }
 }
 
-/// A file, numbered. Offsets that differ by a multiple of the polynomial of CRC-32C hash alike.
+/// Returns the backref of file `number`. Offsets that differ by a multiple of the polynomial of
+/// CRC-32C have the same hash.
 fn file(number: u64) -> Backref {
     const MULTIPLE: u64 = (1 | (0x82f6_3b78 << 1)) << 12;
     let colliding = [0, MULTIPLE, MULTIPLE << 1, MULTIPLE ^ (MULTIPLE << 1)];
@@ -58,7 +59,7 @@ fn keyed_user(key: Key, data: &[u8]) -> (Backref, u64) {
     }
 }
 
-/// The references that the items tell of, as a checker reads them.
+/// Returns the references in the items, as a checker reads them.
 fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
     let mut backrefs = BTreeMap::new();
     let mut refs = None;
@@ -80,7 +81,7 @@ fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
     backrefs
 }
 
-/// An extent tree with others beside the extent.
+/// Returns an extent tree with other extents around the extent.
 fn tree() -> MapItems {
     let mut items = MapItems::default();
     let owner = Backref::SharedLeaf(Logical(4096));
@@ -91,7 +92,7 @@ fn tree() -> MapItems {
     items
 }
 
-/// Runs heads and compares what the items tell with a sum.
+/// Runs heads and compares the references in the items with a sum.
 fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]) {
     let (mut items, mut model) = (tree(), BTreeMap::<Backref, i64>::new());
     let beside = items.clone();
@@ -164,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn the_files_of_the_tests_hash_alike() {
+fn test_files_have_the_same_hash() {
     let hash = |number| match file(number) {
         Backref::File { root, inode, offset } => extent_data_ref_hash(root.0, inode, offset),
         _ => unreachable!("it is a file"),
@@ -193,7 +194,7 @@ fn a_displaced_reference_is_found_behind_a_gap() {
 }
 
 #[test]
-fn a_shared_block_says_so() {
+fn full_backref_is_stored_in_item() {
     let mut items = tree();
     let extent = Extent::Block { logical: AT, level: 1 };
     let backref = Backref::Tree(TreeId::FS);
@@ -206,7 +207,7 @@ fn a_shared_block_says_so() {
 }
 
 #[test]
-fn what_came_and_went_leaves_the_tree_alone() {
+fn head_without_references_leaves_tree_unchanged() {
     let mut items = tree();
     let before = items.clone();
     assert_eq!(run_in(&mut items, &head(DATA, true, &[]), FORM).expect("fine"), Outcome::Vanished);
@@ -232,7 +233,7 @@ fn damage_by(head: &Head) -> Damage {
 }
 
 #[test]
-fn what_cannot_be_is_damage() {
+fn impossible_change_is_damage() {
     let logical = AT;
     let missing = damage_by(&head(DATA, false, &[(file(2), -1)]));
     assert_eq!(missing, Damage::NoReference { logical, backref: file(2) });
@@ -256,7 +257,7 @@ fn what_cannot_be_is_damage() {
 }
 
 #[test]
-fn a_count_that_is_not_the_sum_is_damage() {
+fn count_below_sum_of_references_is_damage() {
     let key = Key::new(AT.0, ItemKind::EXTENT_ITEM, 1 << 16);
     let mut items = tree();
     run_in(&mut items, &head(DATA, true, &[(file(0), 1)]), FORM).expect("room");
@@ -277,7 +278,7 @@ fn a_block_has_one_reference_of_each_tree() {
 
 /// A count that is larger than the references would keep an extent that nobody uses.
 #[test]
-fn a_count_that_is_no_sum_is_damage() {
+fn count_above_sum_of_references_is_damage() {
     let mut items = tree();
     run_in(&mut items, &head(DATA, true, &[(file(0), 1), (file(1), 1)]), FORM).expect("room");
     let key = Key::new(AT.0, ItemKind::EXTENT_ITEM, 1 << 16);

@@ -1,4 +1,4 @@
-//! Block groups: what is free, pinned, or under a mirror of the superblock.
+//! Block groups: free, pinned and withheld ranges.
 
 use userbtrfs_format::{BlockGroupFlags, Physical, Profile};
 use uuid::Uuid;
@@ -71,7 +71,7 @@ fn free_and_used_bytes_must_be_all_bytes() {
 }
 
 #[test]
-fn what_was_pinned_before_the_group_was_loaded_stays_pinned() {
+fn range_pinned_before_load_stays_pinned() {
     let at = Logical(MIB);
     let mut group = BlockGroup::existing(chunk(MIB, MIB, &[MIB]), UNIT, UNIT);
     group.pin(at, UNIT).unwrap();
@@ -85,7 +85,7 @@ fn what_was_pinned_before_the_group_was_loaded_stays_pinned() {
 }
 
 #[test]
-fn only_what_is_in_use_is_given_up() {
+fn freeing_range_not_in_use_fails() {
     let mut group = BlockGroup::new(chunk(MIB, MIB, &[MIB]), UNIT);
     let (at, len) = group.allocate(UNIT, UNIT).unwrap();
     let not_in_use = |logical, len| Err(SpaceDamage::NotInUse { logical, len });
@@ -101,14 +101,14 @@ fn only_what_is_in_use_is_given_up() {
 }
 
 #[test]
-fn a_group_that_starts_beside_a_unit_serves_nothing() {
+fn unaligned_group_allocates_nothing() {
     let group = BlockGroup::existing(chunk(MIB + 4096, MIB, &[MIB]), 0, UNIT);
     assert!(!group.can_load());
     assert_eq!((group.tally().at_hand, group.tally().unloaded), (0, 0));
 }
 
 #[test]
-fn only_what_is_free_as_a_whole_is_taken_where_it_is() {
+fn take_at_succeeds_only_if_whole_range_is_free() {
     let mut group = BlockGroup::new(chunk(MIB, MIB, &[100 * MIB]), UNIT);
     let at = |units: u64| Logical(MIB + units * UNIT);
     assert!(group.take_at(at(3), 2 * UNIT));
