@@ -1,11 +1,11 @@
-//! Checksums of data in the checksum tree: adding those of what was written, removing those of
-//! freed extents.
+//! Checksums of data in the checksum tree: adding those of written data, removing those of freed
+//! extents.
 //!
 //! 1. An item holds the checksums of consecutive sectors; items do not overlap.
-//! 2. An item that reaches beyond what is removed is cut; where it reaches beyond both ends, it
-//!    becomes two.
-//! 3. Who reads data looks for its checksums while those of others go: leaves are changed one after
-//!    the other, and at any time each sector that stays has its own where a search looks for it.
+//! 2. An item that extends beyond the removed range is cut; one that extends beyond both ends is
+//!    split into two.
+//! 3. Data may be read while checksums of other data are removed: leaves are changed one after the
+//!    other, and at any time each remaining sector has its checksum where a search finds it.
 
 mod insert;
 mod pending;
@@ -40,15 +40,16 @@ fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Resu
     Ok(())
 }
 
-/// How checksums are removed.
+/// The changes that remove checksums.
 #[derive(Default)]
 struct Removal {
-    /// What stays behind them gets an item of its own first, while it is in the old one, too.
+    /// Made first: the checksums behind the range get an item of their own, while they are in the
+    /// old one, too.
     before: Changes,
     changes: Changes,
 }
 
-/// What is to change so that nothing of `range` has a checksum of `size` bytes.
+/// Returns the changes after which no sector of `range` has a checksum, of `size` bytes.
 fn removal(items: &impl Items, range: &Range<u64>, size: usize) -> Result<Removal> {
     let mut removal = Removal::default();
     items.visit(&key(range.start), &mut |at, data| {
@@ -82,7 +83,7 @@ fn cut(removal: &mut Removal, start: u64, data: &[u8], range: &Range<u64>, size:
     }
 }
 
-/// The key of the checksums from the sector at `logical` on.
+/// Returns the key of the checksums from the sector at `logical` on.
 pub(crate) fn key(logical: u64) -> Key {
     Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, logical)
 }

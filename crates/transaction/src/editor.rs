@@ -1,9 +1,9 @@
-//! Items of one tree, as the books read and change them.
+//! Items of one tree, as the modules of this crate read and change them.
 //!
-//! 1. What is to change is computed apart from where it is stored: the books know [`Items`]
-//!    alone, which a tree is here, and a map in tests.
-//! 2. An [`Editor`] belongs to one transaction. What it changes may make new delayed references:
-//!    no lock is held while it works.
+//! 1. Changes are computed apart from where items are stored: the callers only know [`Items`],
+//!    which is a tree here, and a map in tests.
+//! 2. An [`Editor`] belongs to one transaction. Its changes may make new delayed references: no
+//!    lock is held while it works.
 
 #[cfg(test)]
 pub(crate) mod map;
@@ -20,12 +20,12 @@ use userbtrfs_sync::Arc;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// How a transaction changes trees.
+/// Changes trees in a transaction.
 #[derive(Clone, Copy)]
 pub struct Editor<'a> {
     /// The trees.
     pub tree_roots: &'a TreeRoots,
-    /// Where copy-on-write gets its blocks from.
+    /// The source of blocks for copy-on-write.
     pub source: &'a dyn BlockSource,
     /// The number of the transaction.
     pub generation: u64,
@@ -41,22 +41,22 @@ impl<'a> Editor<'a> {
         Ok(tree.apply(self.tree_roots.store(), self.source, edits)?)
     }
 
-    /// The items of a tree, for reading and changing.
+    /// Returns the items of a tree, for reading and changing.
     pub(crate) fn items(&self, tree: TreeId) -> Result<EditedItems<'a>> {
         Ok(EditedItems { editor: *self, read: TreeItems::new(self.tree_roots, tree)? })
     }
 }
 
-/// What is shown each item, and may break off.
+/// A function that is called with each item, and may stop the visit.
 pub(crate) type ItemVisitor<'a> = dyn FnMut(Key, &[u8]) -> ControlFlow<()> + 'a;
 
 /// Items in key order.
 pub(crate) trait Items {
-    /// Shows items in order, from the last whose key is not greater than `from` (from the first,
-    /// where there is none), until `see` breaks off.
+    /// Calls `see` with items in order, from the last whose key is not greater than `from` (from
+    /// the first, if there is none), until it breaks off.
     fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()>;
 
-    /// What `read` makes of the item of this key.
+    /// Returns the result of `read` on the item of this key; `None` if there is none.
     fn get<T>(&self, key: &Key, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>
     where
         Self: Sized,
@@ -83,32 +83,32 @@ pub(crate) trait EditItems: Items {
 pub(crate) struct Changes(BTreeMap<Key, Option<Vec<u8>>>);
 
 impl Changes {
-    /// The item shall hold `data`, whether it is there or not.
+    /// Sets the item to `data`, whether it exists or not.
     pub(crate) fn put(&mut self, key: Key, data: Vec<u8>) {
         self.0.insert(key, Some(data));
     }
 
-    /// The item shall go.
+    /// Removes the item.
     pub(crate) fn remove(&mut self, key: Key) {
         self.0.insert(key, None);
     }
 
-    /// Whether the item of this key is changed.
+    /// Returns true if the item of this key is changed.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.0.contains_key(key)
     }
 
-    /// Whether nothing changes.
+    /// Returns true if nothing changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many items change.
+    /// Returns how many items change.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The changes in the order of their keys.
+    /// Returns the changes in the order of their keys.
     pub(crate) fn into_edits(self) -> Vec<ItemEdit> {
         let edit = |(key, data)| match data {
             Some(data) => ItemEdit::Put(key, data),
@@ -125,7 +125,7 @@ pub(crate) struct TreeItems<'a> {
 }
 
 impl<'a> TreeItems<'a> {
-    /// The items of the tree of this number.
+    /// Returns the items of the tree `id`.
     pub(crate) fn new(tree_roots: &'a TreeRoots, id: TreeId) -> Result<Self> {
         Ok(Self { tree_roots, tree: tree_roots.tree(id)? })
     }

@@ -1,15 +1,15 @@
 //! The free space tree: which ranges of each block group are free.
 //!
-//! 1. A group's free space is kept as ranges, which do not touch each other, or as bitmaps,
-//!    which together cover the group. FREE_SPACE_INFO says which, and how many free runs
-//!    there are.
-//! 2. Ranges become bitmaps when they take more room than bitmaps would. Bitmaps become ranges
-//!    when there are 100 runs less than that, so that the form does not swing.
-//! 3. What is allocated was free before, and what is freed was not: all else is damage.
-//! 4. Copies of the superblock count as free here; whoever gives out space leaves them out.
+//! 1. A group's free space is stored as ranges, which do not touch each other, or as bitmaps, which
+//!    together cover the group. FREE_SPACE_INFO holds the form, and the number of free runs.
+//! 2. Ranges are converted to bitmaps when they take more space than bitmaps would. Bitmaps are
+//!    converted to ranges when there are 100 runs less than that, so that the form does not
+//!    oscillate.
+//! 3. An allocated range was free before, and a freed one was not: all else is damage.
+//! 4. Superblock mirrors count as free here; the allocator leaves them out.
 //!
-//! A group is given by its range of logical addresses, in bytes. It is the caller who knows in
-//! which group a range lies.
+//! A group is given by its range of logical addresses, in bytes. The caller determines the group in
+//! which a range lies.
 
 mod bitmaps;
 mod convert;
@@ -28,40 +28,40 @@ use crate::error::Result;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// The flag of groups whose free space is kept as bitmaps.
+/// The flag of groups whose free space is stored as bitmaps.
 const USING_BITMAPS: u32 = 1;
 
-/// How many items are removed at a time.
+/// The number of items that are removed at a time.
 const BATCH: usize = 1024;
 
-/// What happens to a range.
+/// The change of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RangeChange {
     Allocated,
     Freed,
 }
 
-/// `range`, which was free, is in use.
+/// Removes `range` from the free space; it was free.
 pub fn allocate(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
     turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Allocated)
 }
 
-/// `range`, which was in use, is free.
+/// Adds `range` to the free space; it was in use.
 pub fn free(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
     turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Freed)
 }
 
-/// Enters a new group; the ranges of `free` ascend and do not touch.
+/// Adds a new group; the ranges of `free` ascend and do not touch.
 pub fn add_group(editor: &Editor<'_>, group: &Range<u64>, free: &[Range<u64>]) -> Result<()> {
     add_group_in(&mut editor.items(TreeId::FREE_SPACE)?, group, free)
 }
 
-/// Removes all that is known of a group.
+/// Removes all items of a group.
 pub fn remove_group(editor: &Editor<'_>, group: &Range<u64>) -> Result<()> {
     clear(&mut editor.items(TreeId::FREE_SPACE)?, group)
 }
 
-/// Makes the tree anew from the extent tree, for these groups.
+/// Rebuilds the tree from the extent tree, for these groups.
 pub fn rebuild(editor: &Editor<'_>, groups: &[Range<u64>]) -> Result<()> {
     let nodesize = editor.tree_roots.store().volume().geometry().nodesize;
     let extents = editor.items(TreeId::EXTENT)?;
@@ -97,7 +97,7 @@ fn count_after(group: &Range<u64>, info: FreeSpaceInfo, more: i32) -> Result<u32
 }
 
 fn add_group_in(items: &mut impl EditItems, group: &Range<u64>, free: &[Range<u64>]) -> Result<()> {
-    // Something may be left of a group that was here before.
+    // Items may be left of a group that was here before.
     clear(items, group)?;
     let extent_count = u32::try_from(free.len()).expect("ranges of a group have 32-bit numbers");
     let bitmaps = extent_count > convert::Limits::of(group).bitmaps_above;

@@ -1,9 +1,9 @@
-//! Putting checksums into the checksum tree.
+//! Adds checksums to the checksum tree.
 //!
-//! 1. What the tree has for a sector is replaced.
-//! 2. A run joins the items that it touches, if they have room; so neighbours written one after
-//!    the other share items.
-//! 3. An item leaves room for another one in its leaf, as Linux has it.
+//! 1. Existing checksums of a sector are replaced.
+//! 2. A run joins the items that it touches, if they have space; so neighbours that are written one
+//!    after the other share items.
+//! 3. An item leaves space for another one in its leaf, as in Linux.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -16,10 +16,10 @@ use crate::error::Result;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// How many items are changed at a time.
+/// The number of items that are changed at a time.
 const BATCH: usize = 256;
 
-/// What items are like.
+/// The form of items of checksums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     /// The bytes of one checksum.
@@ -29,25 +29,24 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// In blocks of `nodesize` bytes.
+    /// Returns the form in tree blocks of `nodesize` bytes.
     pub(crate) fn new(size: usize, nodesize: u32) -> Self {
         let room = item_len_max(nodesize) - item_space(0);
         Self { size, len_max: (room / size - 1) * size }
     }
 
-    /// Where a run of checksums from `start` on ends.
+    /// Returns the end of a run of `len` bytes of checksums from `start` on.
     pub(crate) fn end(&self, start: u64, len: usize) -> u64 {
         start + (len / self.size) as u64 * SECTOR
     }
 
-    /// Where in an item at `start` the checksum of the sector at `at` stands.
+    /// Returns the index in an item at `start` of the checksum of the sector at `at`.
     pub(crate) fn index(&self, start: u64, at: u64) -> usize {
         usize::try_from((at - start) / SECTOR).expect("within an item") * self.size
     }
 }
 
-/// Puts runs of checksums, by the address of their first sector, into the tree. Runs do not
-/// overlap.
+/// Adds runs of checksums, by the address of their first sector, to the tree. Runs do not overlap.
 pub(crate) fn insert(editor: &Editor<'_>, runs: &BTreeMap<u64, Vec<u8>>) -> Result<()> {
     let geometry = editor.tree_roots.store().volume().geometry();
     let form = Form::new(geometry.checksum_kind.size(), geometry.nodesize);
@@ -60,7 +59,7 @@ pub(super) fn insert_in(
     form: Form,
 ) -> Result<()> {
     let mut changes = Changes::default();
-    // Where the last item changed ends: what begins behind it sees the tree as it is.
+    // The end of the last changed item: a run that begins behind it sees the tree as it is.
     let mut changed_to = None;
     for (&start, stored) in runs {
         if changes.len() >= BATCH || changed_to.is_some_and(|end| start <= end) {
@@ -73,11 +72,11 @@ pub(super) fn insert_in(
     if changes.is_empty() { Ok(()) } else { items.apply(changes) }
 }
 
-/// A run with what it joins.
+/// A run with the items that it joins.
 struct Joined {
     start: u64,
     stored: Vec<u8>,
-    /// Where the items were that are in it.
+    /// The addresses of the joined items.
     taken: Vec<u64>,
 }
 
@@ -99,7 +98,7 @@ impl Joined {
         Ok(joined)
     }
 
-    /// Takes in what an item has before and after the range of the run, which it touches or not.
+    /// Joins an item that touches the range of the run: what it has before and after the range.
     fn join(&mut self, at: u64, data: &[u8], range: &Range<u64>, form: Form) {
         let end = form.end(at, data.len());
         let joins = match () {

@@ -1,10 +1,10 @@
-//! Checksums that wait to be put into their tree.
+//! Checksums that are not in their tree yet.
 //!
-//! 1. They are those of the running transaction. Those being put into the tree stay in sight
-//!    until they are there.
-//! 2. Of a sector that is added twice the later checksum counts.
-//! 3. Memory only, but for [`PendingChecksums::merge`]: the rest may be called with a handle, and
-//!    with locks of files held.
+//! 1. They are those of the running transaction. Those that are being merged into the tree stay
+//!    visible until they are there.
+//! 2. If a sector is added twice, the later checksum counts.
+//! 3. No call does I/O, except [`PendingChecksums::merge`]: the rest may be called with a handle,
+//!    and with locks of files held.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,15 +19,15 @@ use crate::error::Result;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// Bytes of checksums above which a merge is wanted: those of 1 GiB of data, at 4 bytes each.
+/// Bytes of checksums above which a merge is requested: those of 1 GiB of data, at 4 bytes each.
 const WANTED_MERGE: usize = 1 << 20;
 
-/// Checksums that wait to be put into their tree.
+/// Checksums that are not in their tree yet.
 pub(crate) struct PendingChecksums {
     /// The bytes of one checksum.
     size: usize,
     state: RwLock<State>,
-    /// One merge at a time.
+    /// Held by the one merge at a time.
     merge: Mutex<()>,
 }
 
@@ -38,13 +38,13 @@ struct State {
 }
 
 impl PendingChecksums {
-    /// None yet, of so many bytes each.
+    /// Returns an empty set, of checksums of `size` bytes each.
     pub(crate) fn new(size: usize) -> Self {
         let state = RwLock::new(Class::DelayedRefs, State::default());
         Self { size, state, merge: Mutex::new(Class::PendingMerge, ()) }
     }
 
-    /// Adds those of sectors in a row; says whether there are so many that a merge is wanted.
+    /// Adds the checksums of consecutive sectors; returns true if a merge should be requested.
     pub(crate) fn add(&self, logical: Logical, stored: &[u8]) -> bool {
         assert!(stored.len().is_multiple_of(self.size), "whole checksums are added");
         assert!(logical.is_aligned(SECTOR_SIZE), "checksums are those of whole sectors");
@@ -53,8 +53,8 @@ impl PendingChecksums {
         state.running.bytes > WANTED_MERGE
     }
 
-    /// Shows what there is of `sectors` sectors from `logical` on: the sector, counted from the
-    /// first, and its checksum. Of a sector that is shown twice the later one counts.
+    /// Calls `see` with what there is of `sectors` sectors from `logical` on: the index of the
+    /// sector, and its checksum. If a sector is visited twice, the later checksum counts.
     pub(crate) fn visit(&self, logical: Logical, sectors: u64, mut see: impl FnMut(u64, &[u8])) {
         let range = logical.0..logical.0.saturating_add(sectors.saturating_mul(SECTOR));
         let state = self.state.read();
@@ -63,24 +63,24 @@ impl PendingChecksums {
         }
     }
 
-    /// Forgets what waits for a range.
+    /// Drops the pending checksums of a range.
     pub(crate) fn forget(&self, range: &Range<u64>) {
         self.state.write().running.cut(range, self.size);
     }
 
-    /// The bytes that wait.
+    /// Returns the number of pending bytes.
     pub(crate) fn bytes(&self) -> usize {
         let state = self.state.read();
         state.running.bytes + state.merging.bytes
     }
 
-    /// Keeps merges from going on until it is dropped; nothing where one does just now, amid which
-    /// items of the tree may overlap.
+    /// Prevents merges until the guard is dropped; `None` during a merge, when items of the tree
+    /// may overlap.
     pub(crate) fn pause(&self) -> Option<impl Sized + '_> {
         self.merge.try_lock()
     }
 
-    /// Puts all that waits into the tree.
+    /// Merges all pending checksums into the tree.
     pub(crate) fn merge(&self, editor: &Editor<'_>) -> Result<()> {
         let _alone = self.merge.lock();
         let Some(runs) = self.state.write().begin_merge() else { return Ok(()) };
@@ -91,8 +91,8 @@ impl PendingChecksums {
 }
 
 impl State {
-    /// Makes what runs what is merged; nothing after a merge that failed, which ends all writing
-    /// and leaves what it has in sight.
+    /// Starts to merge the pending checksums; `None` after a merge that failed, which ends all
+    /// writing and leaves its checksums visible.
     fn begin_merge(&mut self) -> Option<Arc<ChecksumRuns>> {
         if self.merging.bytes > 0 {
             return None;
@@ -126,7 +126,7 @@ impl ChecksumRuns {
         run.extend_from_slice(&next);
     }
 
-    /// Takes out what there is of a range.
+    /// Removes the checksums of a range.
     fn cut(&mut self, range: &Range<u64>, size: usize) {
         let starts: Vec<_> = self.over(range, size).map(|(start, _)| start).collect();
         for start in starts {
@@ -152,7 +152,7 @@ impl ChecksumRuns {
         }
     }
 
-    /// The runs that reach into a range.
+    /// Returns the runs that overlap a range.
     fn over(&self, range: &Range<u64>, size: usize) -> impl Iterator<Item = (u64, &[u8])> {
         let start = range.start;
         let runs = self.by_start.range(..range.end).rev();
@@ -161,12 +161,12 @@ impl ChecksumRuns {
     }
 }
 
-/// The bytes of the sectors that checksums of so many bytes are of.
+/// Returns the bytes of the sectors that `len` bytes of checksums are for.
 fn span(len: usize, size: usize) -> u64 {
     (len / size) as u64 * SECTOR
 }
 
-/// Where the checksum of the sector at `offset` stands.
+/// Returns the index of the checksum of the sector at `offset`.
 fn index(offset: u64, size: usize) -> usize {
     usize::try_from(offset / SECTOR).expect("a run in memory") * size
 }

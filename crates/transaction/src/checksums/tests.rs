@@ -1,4 +1,4 @@
-//! Checksums that are added, removed and wait, against a map of sectors.
+//! Checksums that are added, removed and pending, compared with a map of sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::editor::map::MapItems;
 const SECTOR: u64 = SECTOR_SIZE as u64;
 const SIZE: usize = 4;
 
-/// Items that hold the checksums of runs of sectors, each checksum its sector's number.
+/// Returns items with the checksums of runs of sectors, each checksum its sector's number.
 fn items(runs: &[(u64, u64)]) -> (MapItems, BTreeMap<u64, u32>) {
     let (mut items, mut sums) = (MapItems::default(), BTreeMap::new());
     items.0.insert(Key::new(1, ItemKind(1), 0), vec![1]);
@@ -33,7 +33,7 @@ fn sum(sector: u64) -> u32 {
     u32::try_from(sector).expect("small")
 }
 
-/// What the items hold; panics where they overlap.
+/// Returns the checksums in the items; panics if they overlap.
 fn held(items: &MapItems) -> BTreeMap<u64, u32> {
     let mut sums = BTreeMap::new();
     for (at, data) in items.0.iter().filter(|(at, _)| at.objectid == CSUM_OBJECTID) {
@@ -46,8 +46,8 @@ fn held(items: &MapItems) -> BTreeMap<u64, u32> {
     sums
 }
 
-/// Items that are looked at after each change of one, as readers do while leaves are changed one
-/// after the other: these sectors have a checksum at any time.
+/// Items that are checked after each change of one, as readers may see them while leaves are
+/// changed one after the other: the sectors in `kept` have a checksum at any time.
 struct Watched {
     items: MapItems,
     kept: BTreeSet<u64>,
@@ -132,14 +132,14 @@ proptest! {
 }
 
 #[test]
-fn the_middle_of_an_item_leaves_two() {
+fn removing_middle_of_item_leaves_two() {
     let (mut items, _) = items(&[(0, 9)]);
     remove_in(&mut items, 4 * SECTOR..6 * SECTOR, SIZE).expect("no damage");
     let lens: Vec<_> = items.0.values().map(Vec::len).collect();
     assert_eq!(lens, [1, 3 * SIZE, 4 * SIZE, 1]);
 }
 
-/// Runs of checksums that say which sector they are of, and which turn it was that added them.
+/// Returns runs of checksums that depend on the sector and on the turn that adds them.
 fn runs(sectors: &[(u64, u64)], turn: u32) -> BTreeMap<u64, Vec<u8>> {
     let stored = |start: u64, len: u64| {
         (start..start + len).flat_map(|sector| (sum(sector) + turn).to_le_bytes()).collect()
@@ -227,7 +227,7 @@ fn neighbours_added_in_a_row_share_items() {
 }
 
 #[test]
-fn a_gap_that_is_filled_joins_what_is_around_it() {
+fn filled_gap_joins_items_around_it() {
     let (mut items, _) = items(&[(0, 3), (2, 3)]);
     let form = Form { size: SIZE, len_max: 10 * SIZE };
     insert_in(&mut items, &runs(&[(4, 2)], 0), form).expect("no damage");

@@ -1,4 +1,4 @@
-//! Items in a map: what tests take for a tree.
+//! Items in a map, which tests use in place of a tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

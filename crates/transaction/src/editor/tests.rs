@@ -1,4 +1,5 @@
-//! Trees of golden images, changed by an editor whose source of blocks counts as the commit does.
+//! Trees of golden images, changed by an editor whose source of blocks counts references as the
+//! commit does.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use crate::refs::{self, DelayedRefs, Outcome};
 /// A kind that carries any content.
 const ANY: ItemKind = ItemKind(99);
 
-/// Gives out blocks, and counts.
+/// A source of blocks that counts their references.
 struct Books<'a> {
     tree_roots: &'a TreeRoots,
     delayed: DelayedRefs,
@@ -59,7 +60,7 @@ impl<'a> Books<'a> {
         Editor { tree_roots: self.tree_roots, source: self, generation: self.generation() }
     }
 
-    /// Brings all references into the trees, as long as that changes more of them.
+    /// Applies all references to the trees, as long as that changes more of them.
     fn settle(&self) {
         let editor = self.editor();
         while let Some(head) = self.delayed.take_next() {
@@ -78,7 +79,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// The trees agree about what is free.
+    /// Checks that the trees agree about what is free.
     fn check(&self) {
         let extents = TreeItems::new(self.tree_roots, TreeId::EXTENT).expect("there is one");
         let free = TreeItems::new(self.tree_roots, TreeId::FREE_SPACE).expect("there is one");
@@ -139,7 +140,7 @@ fn all(items: &TreeItems<'_>) -> BTreeMap<Key, Vec<u8>> {
     all
 }
 
-/// The subvolumes of a filesystem, and what is in each.
+/// Returns the subvolumes of a filesystem, and the items of each.
 fn subvolumes(tree_roots: &TreeRoots) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
     let roots = all(&TreeItems::new(tree_roots, TreeId::ROOT).expect("there is one"));
     let ids = roots.keys().filter(|key| key.kind == ItemKind::ROOT_ITEM);
@@ -174,7 +175,7 @@ fn change(tree_roots: &TreeRoots) {
 }
 
 #[test]
-fn the_books_agree_after_changes() {
+fn extent_and_free_space_trees_agree_after_changes() {
     for name in ["basic", "nodesize-4k", "shared", "subvolumes", "mixed"] {
         let folder = TempDir::new().expect("room");
         let image = folder.path().join("image");

@@ -1,4 +1,4 @@
-//! Free space as bitmaps: a bit for each sector, 1 where it is free.
+//! Free space as bitmaps: a bit for each sector, 1 if it is free.
 
 use std::ops::{ControlFlow, Range};
 
@@ -22,7 +22,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    /// A bitmap without a free bit.
+    /// Returns a bitmap without a free bit.
     fn new(range: Range<u64>) -> Self {
         let sectors = (range.end - range.start) / SECTOR;
         let bytes = usize::try_from(sectors.div_ceil(8)).expect("a bitmap is small");
@@ -44,7 +44,8 @@ impl Bitmap {
         self.bits[byte] & bit != 0
     }
 
-    /// Turns the bits of the part of `range` that it covers; all must have been otherwise.
+    /// Flips the bits of the part of `range` that it covers; returns false if one has the new value
+    /// already.
     fn turn(&mut self, range: &Range<u64>, turn: RangeChange) -> bool {
         let was_free = turn == RangeChange::Allocated;
         for at in sectors(&overlap(&self.range, range)) {
@@ -58,7 +59,7 @@ impl Bitmap {
     }
 }
 
-/// Turns a range, and says by how many there are more free runs then.
+/// Allocates or frees a range; returns by how many the number of free runs grows.
 pub(super) fn turn(
     items: &impl Items,
     group: &Range<u64>,
@@ -96,7 +97,7 @@ fn not_so(range: &Range<u64>, turn: RangeChange) -> Damage {
     }
 }
 
-/// The bitmaps that together cover `range` of a group.
+/// Returns the bitmaps that together cover `range` of a group.
 pub(super) fn load(
     items: &impl Items,
     group: &Range<u64>,
@@ -135,7 +136,7 @@ fn key_of(group: &Range<u64>) -> Key {
     super::info_key(group)
 }
 
-/// The free runs of consecutive bitmaps.
+/// Returns the free runs of consecutive bitmaps.
 pub(super) fn runs(bitmaps: &[Bitmap]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for bitmap in bitmaps {
@@ -149,7 +150,7 @@ pub(super) fn runs(bitmaps: &[Bitmap]) -> Vec<Range<u64>> {
     runs
 }
 
-/// Enters the bitmaps of a group whose free ranges these are, in order.
+/// Adds the bitmaps of a group with these free ranges, which are in order.
 pub(super) fn put_all(group: &Range<u64>, free: &[Range<u64>], changes: &mut Changes) {
     let mut free = free.iter().peekable();
     let mut start = group.start;

@@ -1,4 +1,4 @@
-//! When free space is kept in which form, and the way from one to the other.
+//! The form in which free space is stored, and the conversion from one form to the other.
 
 use std::ops::Range;
 
@@ -9,20 +9,21 @@ use super::{USING_BITMAPS, bitmaps, extents, info_key};
 use crate::editor::{Changes, EditItems};
 use crate::error::Result;
 
-/// By how many runs the two limits differ.
+/// The difference of the two limits, in runs.
 const GAP: u32 = 100;
 
-/// When a group changes its form.
+/// The limits at which a group changes its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// With more ranges than this it has bitmaps.
+    /// A group with more ranges than this is converted to bitmaps.
     pub(super) bitmaps_above: u32,
-    /// With less runs than this it has ranges.
+    /// A group with less runs than this is converted to ranges.
     pub(super) ranges_below: u32,
 }
 
 impl Limits {
-    /// The limits of a group: as many ranges as take the room of its bitmaps, and 100 less.
+    /// Returns the limits of a group: as many ranges as take the space of its bitmaps, and 100
+    /// less.
     pub(super) fn of(group: &Range<u64>) -> Self {
         let bitmaps = (group.end - group.start).div_ceil(COVERED);
         let room = |len| u64::try_from(item_space(len)).expect("an item is small");
@@ -32,7 +33,7 @@ impl Limits {
     }
 }
 
-/// Changes the form of a group of which `info` is true if its count of ranges asks for it.
+/// Converts a group to the other form if the count in `info`, its current item, asks for it.
 pub(super) fn convert_if_due(
     items: &mut impl EditItems,
     group: &Range<u64>,

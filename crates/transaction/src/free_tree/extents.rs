@@ -9,7 +9,7 @@ use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
 
-/// Turns a range, and says by how many there are more free ranges then.
+/// Allocates or frees a range; returns by how many the number of free ranges grows.
 pub(super) fn turn(
     items: &impl Items,
     group: &Range<u64>,
@@ -24,7 +24,7 @@ pub(super) fn turn(
     }
 }
 
-/// Cuts the range out of the free range that holds it.
+/// Cuts the range out of the free range that contains it.
 fn allocate(near: &[Range<u64>], range: &Range<u64>, changes: &mut Changes) -> Result<i32> {
     let holds = |free: &&Range<u64>| free.start <= range.start && range.end <= free.end;
     let Some(free) = near.iter().find(holds) else {
@@ -57,7 +57,7 @@ fn free(near: &[Range<u64>], range: &Range<u64>, changes: &mut Changes) -> Resul
     Ok(more)
 }
 
-/// The free ranges that overlap or touch a range.
+/// Returns the free ranges that overlap or touch a range.
 fn near(items: &impl Items, group: &Range<u64>, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
     let mut near = Vec::new();
     visit(items, group, range, |free| {
@@ -68,15 +68,15 @@ fn near(items: &impl Items, group: &Range<u64>, range: &Range<u64>) -> Result<Ve
     Ok(near)
 }
 
-/// All free ranges of a group.
+/// Returns all free ranges of a group.
 pub(super) fn load(items: &impl Items, group: &Range<u64>) -> Result<Vec<Range<u64>>> {
     let mut free = Vec::new();
     visit(items, group, group, |range| free.push(range))?;
     Ok(free)
 }
 
-/// Shows the free ranges of a group from the last that starts before `within`, or at its start,
-/// to the last that starts before its end, or at it.
+/// Calls `see` with the free ranges of a group from the last that starts before `within`, or at its
+/// start, to the last that starts before its end, or at it.
 fn visit(
     items: &impl Items,
     group: &Range<u64>,
@@ -105,7 +105,7 @@ fn visit(
     damaged.map_or(Ok(()), |damage| Err(damage.into()))
 }
 
-/// Enters free ranges.
+/// Adds free ranges.
 pub(super) fn put_all(free: &[Range<u64>], changes: &mut Changes) {
     for range in free {
         changes.put(key(range), Vec::new());

@@ -1,4 +1,4 @@
-//! The free space tree anew, from what the extent tree says is in use.
+//! Rebuilds the free space tree from the extent tree.
 
 use std::ops::{ControlFlow, Range};
 
@@ -9,7 +9,7 @@ use crate::damage::Damage;
 use crate::editor::{EditItems, Items};
 use crate::error::Result;
 
-/// Removes all that the tree holds, and enters the groups.
+/// Removes all items of the tree, and adds the groups.
 pub(super) fn rebuild(
     extents: &impl Items,
     items: &mut impl EditItems,
@@ -24,7 +24,7 @@ pub(super) fn rebuild(
     Ok(())
 }
 
-/// The ranges of a group that no extent uses.
+/// Returns the ranges of a group that no extent uses.
 pub(super) fn unused(
     extents: &impl Items,
     group: &Range<u64>,

@@ -1,4 +1,4 @@
-//! The free space tree against a list of sectors.
+//! The free space tree, compared with a list of sectors.
 
 mod golden;
 
@@ -13,7 +13,7 @@ use super::*;
 use crate::editor::map::MapItems;
 use crate::error::Error;
 
-/// The free ranges of a group, of which the tree must keep count.
+/// Returns the free ranges of a group; checks their count in the tree.
 pub(crate) fn load_in(items: &impl Items, group: &Range<u64>) -> Result<Vec<Range<u64>>> {
     let info = info(items, group)?;
     let free = if info.flags == USING_BITMAPS {
@@ -25,7 +25,7 @@ pub(crate) fn load_in(items: &impl Items, group: &Range<u64>) -> Result<Vec<Rang
     Ok(free)
 }
 
-/// Asserts that the free space tree calls free what no extent uses; gives the free ranges.
+/// Asserts that the free ranges of a group are what no extent uses; returns them.
 pub(crate) fn check_group(
     free: &impl Items,
     extents: &impl Items,
@@ -40,7 +40,7 @@ pub(crate) fn check_group(
 
 const START: u64 = 1 << 30;
 
-/// A group, what it is in a tree, and which of its sectors are free.
+/// A group, its items in a tree, and which of its sectors are free.
 struct Model {
     items: MapItems,
     group: Range<u64>,
@@ -72,7 +72,7 @@ impl Model {
         self.free[sectors].iter_mut().for_each(|free| *free = !*free);
     }
 
-    /// Turns at most `len` sectors from `start` on that are alike.
+    /// Flips at most `len` sectors from `start` on that have the same state.
     fn turn_alike(&mut self, start: usize, len: usize) {
         let start = start % self.free.len();
         let alike = self.free[start..].iter().take(len);
@@ -95,7 +95,8 @@ impl Model {
         info(&self.items, &self.group).expect("it is there")
     }
 
-    /// The items say what the model says, in one form, and those of the groups beside stay.
+    /// Checks that the items match the model, in one form, and that the groups beside are
+    /// unchanged.
     fn check(&self) {
         assert_eq!(load_in(&self.items, &self.group).expect("no damage"), self.runs());
         let own = self.items.0.range(Key::new(self.group.start, ItemKind(0), 0)..);
@@ -118,7 +119,7 @@ impl Model {
 }
 
 proptest! {
-    /// 12 MiB: a full bitmap and a half, 22 ranges before it has them.
+    /// 12 MiB: a full bitmap and a half, and 22 ranges before it is converted to them.
     #[test]
     fn any_turns_give_what_a_list_of_sectors_gives(
         sectors in prop_oneof![Just(3072u64), Just(3069), Just(40)],
@@ -133,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn the_form_changes_late_on_both_ways() {
+fn form_changes_with_hysteresis() {
     let mut model = Model::new(16 * 2048);
     let limits = Limits::of(&model.group);
     assert_eq!(limits, Limits { bitmaps_above: 179, ranges_below: 79 });
@@ -181,7 +182,7 @@ fn a_group_with_many_ranges_begins_with_bitmaps() {
 }
 
 #[test]
-fn a_new_group_does_not_see_what_an_old_one_left() {
+fn new_group_replaces_items_of_old_one() {
     let mut items = MapItems::default();
     let old = START + COVERED..START + 3 * COVERED;
     add_group_in(&mut items, &old, std::slice::from_ref(&old)).expect("room");
@@ -199,7 +200,7 @@ fn damage(result: Result<()>) -> Damage {
 }
 
 #[test]
-fn what_cannot_be_is_damage_in_both_forms() {
+fn impossible_change_is_damage_in_both_forms() {
     for bitmaps in [false, true] {
         let mut model = Model::new(2 * 2048);
         for run in 0..if bitmaps { 60 } else { 4 } {
@@ -256,7 +257,7 @@ fn items_of_two_forms_are_damage() {
 }
 
 #[test]
-fn a_rebuilt_tree_calls_free_what_no_extent_uses() {
+fn rebuilt_tree_has_free_ranges_that_no_extent_uses() {
     let mut extents = MapItems::default();
     let mut add = |at: u64, kind, offset| extents.0.insert(Key::new(at, kind, offset), vec![]);
     add(START - COVERED, ItemKind::EXTENT_ITEM, COVERED);

@@ -1,5 +1,5 @@
-//! Data on real images: what is allocated, counted, split and dropped at random, `btrfs check`
-//! finds with its checksums, and nothing else.
+//! Data on real images: extents are allocated, counted, split and dropped at random; `btrfs check`
+//! finds them with their checksums, and nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use super::{apply, attribute, key, open, open_on};
 
 const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// The object id of orphan items (-5): what has one needs no name.
+/// The object id of orphan items (-5): an inode that has one needs no name.
 const ORPHANS: u64 = u64::MAX - 4;
 
 /// A piece of a file: of an extent on disk, from `skip` on.
@@ -44,7 +44,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// What it is to the extent.
+    /// Returns its reference to the extent.
     fn reference(&self, inode: u64) -> FileExtentRef {
         let &Self { at, disk: logical, disk_len: len, skip, .. } = self;
         FileExtentRef { root: TreeId::FS, inode, offset: at.wrapping_sub(skip), logical, len }
@@ -60,11 +60,11 @@ impl Piece {
     }
 }
 
-/// Files without names, changed through the ledger alone.
+/// Files without names, changed through the transaction manager alone.
 struct Files {
     transactions: Arc<TransactionManager>,
     pieces: BTreeMap<u64, Vec<Piece>>,
-    /// Allocated and written, and counted later: how they are to be in which file.
+    /// Allocated and written, and counted later: inode, address and length.
     late: Vec<(u64, Logical, u64)>,
     next: u64,
     random: Random,
@@ -76,7 +76,7 @@ impl Files {
         Self { transactions, pieces: BTreeMap::new(), late: Vec::new(), next: 1 << 40, random }
     }
 
-    /// Reserves, allocates and writes at most so many bytes.
+    /// Reserves, allocates and writes at most `len` bytes.
     fn allocate(&mut self, len: u64) -> Result<(Logical, u64), Error> {
         let _metadata = self.transactions.reserve(4)?;
         let mut reservation = self.transactions.reserve_data(len)?;
@@ -93,7 +93,7 @@ impl Files {
         Ok((disk, len))
     }
 
-    /// Counts an extent, as the next of a file.
+    /// Counts an extent, as the next one of a file.
     fn count(&mut self, inode: u64, disk: Logical, len: u64) {
         let transactions = Arc::clone(&self.transactions);
         let handle = transactions.start(HandleKind::Finish).unwrap();
@@ -106,7 +106,7 @@ impl Files {
         self.put(&handle, inode, &[piece]);
     }
 
-    /// Makes an item two, of one extent.
+    /// Splits an item into two of one extent.
     fn split(&mut self, inode: u64) {
         let transactions = Arc::clone(&self.transactions);
         let which = self.random.below(self.pieces[&inode].len().max(1) as u64);
@@ -124,7 +124,7 @@ impl Files {
         self.put(&handle, inode, &[left, right]);
     }
 
-    /// Takes the last pieces of a file away, or the file.
+    /// Removes the pieces of a file from the index `keep` on.
     fn cut(&mut self, inode: u64, keep: usize) {
         let transactions = Arc::clone(&self.transactions);
         let gone = self.pieces.get_mut(&inode).unwrap().split_off(keep);
@@ -153,7 +153,7 @@ impl Files {
         handle.subvolume_changed(TreeId::FS);
     }
 
-    /// One change at random, or a commit.
+    /// Makes one random change, or a commit.
     fn step(&mut self) {
         match self.random.one_in(20) {
             true => self.transactions.commit().unwrap(),
@@ -212,7 +212,8 @@ impl Files {
         }
     }
 
-    /// Writes a file of pieces at most so long until there is no space; gives how many bytes.
+    /// Writes a file of pieces of at most `len_max` bytes until there is no space; returns how many
+    /// bytes.
     fn fill(&mut self, len_max: u64) -> u64 {
         self.next += 1;
         let (mut filled, mut len_max) = (0, len_max);
@@ -271,7 +272,7 @@ fn inode_item(generation: u64, size: u64) -> InodeItem {
     }
 }
 
-/// What is written at a place: each sector says where it is.
+/// Returns the content of a range on disk: each sector contains its address.
 fn content(disk: Logical, len: u64) -> Vec<u8> {
     let sector = |at: u64| (disk.0 + at).to_le_bytes().repeat(512);
     (0..len).step_by(4096).flat_map(sector).collect()
@@ -287,7 +288,7 @@ fn to_usize(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
-/// Checks all that `btrfs check` can, data too.
+/// Checks all that `btrfs check` can, with data.
 fn check(image: &Path) {
     let options = ["check", "--readonly", "--check-data-csum"];
     run(Command::new("btrfs").args(options).arg(image)).unwrap();
@@ -301,7 +302,7 @@ fn unpack(name: &str) -> (TempDir, PathBuf) {
     (folder, image)
 }
 
-/// Every kind of checksum, of block group, of node, and of books about free space.
+/// Every kind of checksum, of block group, of node, and of record of free space.
 const IMAGES: [&str; 12] = [
     "basic",
     "blake2",
@@ -335,7 +336,7 @@ fn data_on_golden_images_passes_btrfs_check() {
     }
 }
 
-/// Data fills what there is to the last MiB; all can then be removed, and it goes in again.
+/// Data fills all space to the last MiB; it can then be removed, and written again.
 #[test]
 fn a_filesystem_is_filled_emptied_and_filled_again() {
     if !available_or_skip() {
@@ -362,7 +363,7 @@ fn a_filesystem_is_filled_emptied_and_filled_again() {
     }
 }
 
-/// Threads allocate, count and drop data, in transactions that another one ends all the time.
+/// Threads allocate, count and drop data, while another one commits all the time.
 #[test]
 fn threads_write_data_while_commits_go_on() {
     if !available_or_skip() {
@@ -399,7 +400,7 @@ fn threads_write_data_while_commits_go_on() {
     check(&image);
 }
 
-/// What a superblock leads to: ranges of the device.
+/// Returns the ranges of the device that a superblock leads to.
 fn in_use(transactions: &TransactionManager) -> Vec<Range<u64>> {
     let (tree_roots, volume) = (transactions.tree_roots(), transactions.volume());
     let tree = tree_roots.tree(TreeId::EXTENT).unwrap();
@@ -426,8 +427,8 @@ fn overlap(one: &[Range<u64>], other: &[Range<u64>]) -> u64 {
     one.iter().map(|a| other.iter().map(|b| both(a, b)).sum::<u64>()).sum()
 }
 
-/// Commits; what was freed is given back once the superblock is durable, and nothing that this
-/// superblock needs. Gives how much.
+/// Commits; checks that what was freed is discarded once the superblock is durable, and nothing
+/// that this superblock needs. Returns how much.
 fn commit_and_judge(
     transactions: &TransactionManager,
     device: &RecordingDevice,
@@ -444,7 +445,7 @@ fn commit_and_judge(
     freed
 }
 
-/// A filesystem of which all that is for data is in block groups, and free.
+/// Returns a filesystem in which all space for data is in block groups, and free.
 fn with_all_groups() -> (TempDir, Arc<TransactionManager>) {
     let (folder, image) = unpack("fresh");
     let transactions = open(&image).unwrap();
@@ -454,7 +455,7 @@ fn with_all_groups() -> (TempDir, Arc<TransactionManager>) {
     (folder, transactions)
 }
 
-/// Where the chunk ends that an address is in.
+/// Returns the end of the chunk that an address is in.
 fn end_of_chunk(transactions: &TransactionManager, at: Logical) -> u64 {
     let chunks = transactions.volume().chunks();
     let chunk = chunks.iter().find(|chunk| chunk.logical <= at && at < chunk.end());
@@ -462,7 +463,7 @@ fn end_of_chunk(transactions: &TransactionManager, at: Logical) -> u64 {
 }
 
 #[test]
-fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
+fn sequential_data_fills_block_group_before_next_one() {
     for piece in [5 * MIB, 700 << 10, 8 * MIB, 3 * MIB + SECTOR] {
         let (_folder, transactions) = with_all_groups();
         let total = transactions.space().usage(SpaceKind::Data).total;
@@ -483,9 +484,10 @@ fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
     }
 }
 
-/// Though an older group has room that would do: what stands in a new one already costs no more.
+/// Even if an older group has enough space: once a new one is in use, more data in it costs
+/// nothing.
 #[test]
-fn data_goes_on_behind_the_last_one_also_in_a_group_that_is_new() {
+fn sequential_data_continues_in_new_block_group() {
     let (_folder, image) = unpack("fresh");
     let transactions = open(&image).unwrap();
     let _reserved = transactions.reserve_data(20 * MIB).unwrap();
@@ -500,7 +502,7 @@ fn data_goes_on_behind_the_last_one_also_in_a_group_that_is_new() {
 }
 
 #[test]
-fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
+fn commit_discards_exactly_what_it_freed() {
     for name in ["dup", "mixed"] {
         println!("{name}");
         let (_folder, image) = unpack(name);
@@ -515,7 +517,7 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
             given += commit_and_judge(&transactions, &device, &before);
         }
         assert!(given > MIB, "{given} bytes were given back");
-        // All block groups come and go.
+        // All block groups are made and removed.
         files.fill(16 * MIB);
         transactions.commit().unwrap();
         let chunks = transactions.volume().chunks().len();
@@ -534,7 +536,7 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
 }
 
 #[test]
-fn what_a_pending_log_names_is_given_back_only_when_nothing_leads_to_that() {
+fn logged_data_is_discarded_once_no_superblock_leads_to_log() {
     let (_folder, image) = unpack("dup");
     let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
@@ -557,7 +559,7 @@ fn what_a_pending_log_names_is_given_back_only_when_nothing_leads_to_that() {
 }
 
 #[test]
-fn a_device_that_does_not_take_discards_does_no_harm() {
+fn failed_discards_do_no_harm() {
     let (_folder, image) = unpack("dup");
     let inner = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
     let device = Arc::new(FaultyDevice::new(inner));

@@ -1,4 +1,4 @@
-//! A full filesystem goes on working, and does not commit for each who asks.
+//! A full filesystem continues to work, and does not commit for each reservation.
 
 use tempfile::TempDir;
 use userbtrfs_btree::ItemEdit;
@@ -13,7 +13,7 @@ use userbtrfs_transaction::{
 
 use super::{apply, attribute, key, open, open_alone};
 
-/// Items that an attribute changes.
+/// The number of items that an attribute changes.
 const ITEMS: u64 = 4;
 
 fn add(transactions: &TransactionManager, number: u64) -> bool {
@@ -31,7 +31,7 @@ fn remove(transactions: &TransactionManager, number: u64) {
 }
 
 #[test]
-fn commits_are_few_where_there_is_no_space() {
+fn full_filesystem_commits_rarely() {
     if !available_or_skip() {
         return;
     }
@@ -44,7 +44,8 @@ fn commits_are_few_where_there_is_no_space() {
         let count = (0..1 << 20).find(|&number| !add(&transactions, number)).unwrap();
         let filled = transactions.generation() - begin;
         assert!(count > 5000, "{name}: {count} attributes");
-        // One goes, one comes if it can, all over the tree, of which each block is now copied.
+        // Some are removed, and others added if they fit, all over the tree, whose blocks are
+        // copied again.
         transactions.commit().unwrap();
         let begin = transactions.generation();
         let (mut added, mut next) = (0, count);
@@ -64,7 +65,7 @@ fn commits_are_few_where_there_is_no_space() {
     }
 }
 
-/// Holds space reserved until it is told to write back.
+/// Holds reservations until it is asked to write back.
 struct Hoard(Mutex<Vec<Reservation>>);
 
 impl TransactionHooks for Hoard {
@@ -85,7 +86,7 @@ impl TransactionHooks for Hoard {
 }
 
 #[test]
-fn what_waits_to_be_written_is_written_where_space_is_short() {
+fn cached_data_is_written_back_when_space_is_short() {
     // Two blocks of 16 KiB each.
     const ITEMS: u64 = 32;
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Tree logs on images in memory: what is synced, the image then on the device leads to.
+//! Tree logs on images in memory: the image on the device leads to all that is synced.
 
 mod crowd;
 mod faults;
@@ -45,7 +45,7 @@ fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdi
     edits
 }
 
-/// Puts items into a log, and makes them durable.
+/// Puts items into a log, and syncs it.
 fn log(
     transactions: &TransactionManager,
     subvolume: TreeId,
@@ -65,7 +65,7 @@ fn put(
     Ok(writer.group())
 }
 
-/// What items are after changes.
+/// Applies changes to the expected items.
 fn change(items: &mut Items, subvolume: TreeId, edits: &[ItemEdit]) {
     for edit in edits {
         match edit {
@@ -76,7 +76,7 @@ fn change(items: &mut Items, subvolume: TreeId, edits: &[ItemEdit]) {
 }
 
 #[test]
-fn what_is_logged_is_read_back() {
+fn logged_items_are_read_back() {
     for name in ["fresh", "mixed", "single", "nodesize-4k", "nodesize-64k", "sha256"] {
         println!("{name}");
         let (device, transactions) = recorded(name);
@@ -111,7 +111,7 @@ fn what_is_logged_is_read_back() {
 }
 
 #[test]
-fn the_books_do_not_know_logs() {
+fn log_blocks_have_no_extent_and_stay_free_in_free_space_tree() {
     let (device, transactions) = recorded("fresh");
     log(&transactions, TreeId::FS, &mut attributes(0..2000, 100)).unwrap();
     let log = read_log(&device.recording().end()).unwrap();
@@ -136,21 +136,21 @@ fn the_books_do_not_know_logs() {
     transactions.close().unwrap();
 }
 
-/// What of the device the nodes of the log are on.
+/// Returns the ranges of the device that the nodes of the log are on.
 fn places(transactions: &TransactionManager, nodes: &[Logical]) -> Vec<Range<u64>> {
     let len = u64::from(transactions.volume().geometry().nodesize);
     let copies = |&node: &Logical| transactions.volume().map(node, len).unwrap().copies();
     nodes.iter().flat_map(copies).map(|at| at.0..at.0 + len).collect()
 }
 
-/// The superblock that an event writes, if it is of the primary copy.
+/// Returns the superblock that an event writes, if it is the primary copy.
 fn superblock(event: &Event) -> Option<Superblock> {
     let Event::Write { offset, bytes, .. } = event else { return None };
     let primary = SUPERBLOCK_OFFSETS[0];
     (*offset == primary.0).then(|| Superblock::parse(bytes, primary).unwrap())
 }
 
-/// Takes all but so many bytes of what metadata has beyond the global reserve.
+/// Allocates all but `bytes` bytes of what metadata has beyond the global reserve.
 fn take_all_but(transactions: &TransactionManager, bytes: u64) -> Vec<Logical> {
     let space = transactions.space();
     let left = || {
@@ -162,7 +162,7 @@ fn take_all_but(transactions: &TransactionManager, bytes: u64) -> Vec<Logical> {
 }
 
 #[test]
-fn what_a_superblock_leads_to_is_not_overwritten() {
+fn blocks_that_superblock_leads_to_are_not_overwritten() {
     for name in ["fresh", "nodesize-4k"] {
         let (device, transactions) = recorded(name);
         let taken = take_all_but(&transactions, 3 << 20);
@@ -182,7 +182,7 @@ fn what_a_superblock_leads_to_is_not_overwritten() {
             kept = places(&transactions, &log.nodes);
             rounds += 1;
         }
-        // Also not by the one that failed.
+        // The log that failed did not overwrite it either.
         assert_eq!(overlaps(&written_before_superblock(&device), &kept), 0, "{name}: the last");
         assert!(rounds > 5, "{name}: {rounds} rounds");
         assert!(used_again > 0, "{name}: what logs left is theirs again");
@@ -197,7 +197,7 @@ fn what_a_superblock_leads_to_is_not_overwritten() {
     }
 }
 
-/// What was written since it was asked last, up to a superblock.
+/// Returns the ranges that were written since the last call, up to a superblock.
 fn written_before_superblock(device: &RecordingDevice) -> Vec<Range<u64>> {
     let events = device.take().events.into_iter().map(|recorded| recorded.event);
     let before = events.take_while(|event| superblock(event).is_none());
@@ -208,14 +208,14 @@ fn written_before_superblock(device: &RecordingDevice) -> Vec<Range<u64>> {
     before.filter_map(range).collect()
 }
 
-/// How many of the ranges share bytes with others.
+/// Returns how many of the ranges overlap others.
 fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> usize {
     let shared = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
     ranges.iter().filter(|range| others.iter().any(|other| shared(range, other))).count()
 }
 
 #[test]
-fn the_logs_of_a_transaction_go_round_in_a_few_places() {
+fn logs_of_transaction_reuse_few_blocks() {
     let (device, transactions) = recorded("fresh");
     let sync = |round: u64| {
         log(&transactions, TreeId::FS, &mut attributes(round..round + 40, 300)).unwrap();
@@ -233,7 +233,7 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
     });
     let places: BTreeMap<_, _> = written.collect();
     let nodes = read_log(&device.recording().end()).unwrap().nodes;
-    // Of two logs one is written at a time, each node twice; and the superblock.
+    // One of two logs is written at a time, each node twice; and the superblock.
     assert!(places.len() <= 4 * nodes.len() + 1, "{} for {}", places.len(), nodes.len());
     let stats = transactions.log_stats();
     assert!(stats.nodes > 400, "{stats:?}");
@@ -241,7 +241,7 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
 }
 
 #[test]
-fn the_space_of_logs_comes_back_with_the_commit() {
+fn commit_frees_space_of_logs() {
     for name in ["fresh", "mixed"] {
         let (_device, transactions) = recorded(name);
         let used = |transactions: &TransactionManager| {
@@ -258,7 +258,7 @@ fn the_space_of_logs_comes_back_with_the_commit() {
                 log(&transactions, TreeId::FS, &mut attributes(part..part + 500, 200)).unwrap();
                 log(&transactions, OTHER, &mut attributes(part..part + 200, 100)).unwrap();
             }
-            // Not all of it is synced.
+            // A part of it is not synced.
             let handle = transactions.start(HandleKind::Operation).unwrap();
             put(transactions.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
             drop(handle);
@@ -272,9 +272,9 @@ fn the_space_of_logs_comes_back_with_the_commit() {
 }
 
 #[test]
-fn what_logs_have_is_there_for_others_by_a_commit() {
+fn commit_frees_log_blocks_for_reservation() {
     let (_device, transactions) = recorded("fresh");
-    // Nothing is left for another chunk.
+    // No space is left for another chunk.
     let data: Vec<_> = std::iter::from_fn(|| transactions.reserve_data(8 << 20).ok()).collect();
     for _ in 0..2 {
         log(&transactions, TreeId::FS, &mut attributes(0..30_000, 300)).unwrap();
@@ -297,7 +297,7 @@ fn what_logs_have_is_there_for_others_by_a_commit() {
 }
 
 #[test]
-fn all_that_logs_wrote_is_given_back_to_the_device() {
+fn commit_discards_all_written_log_blocks() {
     let device = Arc::new(RecordingDevice::on(&image("fresh")));
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
     let transactions = open_on(Arc::clone(&device) as _, options).unwrap();
@@ -306,7 +306,7 @@ fn all_that_logs_wrote_is_given_back_to_the_device() {
         log(&transactions, TreeId::FS, &mut attributes(round..round + 400, 300)).unwrap();
         written.extend(written_before_superblock(&device));
     }
-    // Of these some are in the place of what was written, and are never written themselves.
+    // Some of these blocks reuse the place of written ones, and are never written themselves.
     let handle = transactions.start(HandleKind::Operation).unwrap();
     put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..400, 100)).unwrap();
     let remove = |edit: ItemEdit| ItemEdit::Remove(edit.key());
@@ -330,7 +330,7 @@ fn all_that_logs_wrote_is_given_back_to_the_device() {
     transactions.close().unwrap();
 }
 
-/// Whether every block of a range is in others.
+/// Returns true if every block of a range is in others.
 fn is_covered(range: &Range<u64>, others: &[Range<u64>]) -> bool {
     let has = |at: u64| others.iter().any(|other| other.contains(&at));
     range.clone().step_by(4096).all(has)
@@ -441,7 +441,7 @@ fn a_crash_at_any_time_keeps_what_was_synced() {
     }
 }
 
-/// What a device has in the end.
+/// Returns the final content of a device.
 fn end_of(device: &dyn Device) -> SparseImage {
     SparseImage::copy_of(device).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The books on real images: what a commit leaves, `btrfs check` accepts.
+//! Transactions on real images: `btrfs check` accepts the result of each commit.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -35,7 +35,7 @@ fn open_on(
     Ok(transactions)
 }
 
-/// Opens a ledger that nobody takes part in yet.
+/// Opens a manager without hooks.
 fn open_alone(
     device: Arc<dyn Device>,
     options: TransactionOptions,
@@ -78,7 +78,7 @@ fn apply(transactions: &TransactionManager, mut edits: Vec<ItemEdit>) {
 }
 
 #[test]
-fn a_commit_in_which_nothing_changed_after_all_can_be_opened() {
+fn commit_without_changes_can_be_opened() {
     let folder = TempDir::new().unwrap();
     let image = folder.path().join("image");
     Golden::named("fresh").unpack(&image).unwrap();

@@ -1,4 +1,4 @@
-//! What Linux and mkfs wrote: the free space tree and the extent tree say the same.
+//! The free space tree and the extent tree agree in images that Linux and mkfs wrote.
 
 use tempfile::TempDir;
 use userbtrfs_device::{FileDevice, FileOptions};
@@ -11,7 +11,7 @@ use super::*;
 use crate::editor::TreeItems;
 use crate::roots::TreeRoots;
 
-/// Where the block groups of a filesystem are.
+/// Returns the block groups of a filesystem.
 fn groups(tree_roots: &TreeRoots) -> Vec<Range<u64>> {
     let superblock = tree_roots.store().volume().superblock();
     let own = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);

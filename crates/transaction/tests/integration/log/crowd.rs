@@ -1,4 +1,4 @@
-//! Many threads log at once: groups, and commits that go on meanwhile.
+//! Many threads log at once: groups, and concurrent commits.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::*;
 
 const THREADS: u64 = 16;
 
-/// A device that calls something before each batch.
+/// A device that calls `watch` before each batch.
 struct Watched<F> {
     inner: Arc<dyn Device>,
     watch: F,
@@ -37,7 +37,7 @@ impl<F: Fn(&[Request]) + Send + Sync> Device for Watched<F> {
     }
 }
 
-/// The superblock that a batch writes to the primary place.
+/// Returns the superblock that a batch writes to the primary offset.
 fn written_superblock(batch: &[Request]) -> Option<Superblock> {
     let primary = SUPERBLOCK_OFFSETS[0];
     batch.iter().find_map(|request| match request {
@@ -49,7 +49,7 @@ fn written_superblock(batch: &[Request]) -> Option<Superblock> {
 }
 
 #[test]
-fn what_a_thread_synced_the_device_shows_whatever_others_do() {
+fn synced_items_are_on_device_whatever_other_threads_do() {
     let device = Arc::new(image("fresh").to_device());
     let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     let (is_done, in_full) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -91,7 +91,7 @@ fn what_a_thread_synced_the_device_shows_whatever_others_do() {
 }
 
 #[test]
-fn a_crowd_shares_superblocks() {
+fn concurrent_syncs_share_superblocks() {
     let supers = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&supers);
     let watch = move |batch: &[Request]| {
@@ -147,7 +147,7 @@ impl Held {
     }
 }
 
-/// Opens in the end, also where a test has failed: nobody may wait for ever.
+/// Opens when it is dropped, also if a test has failed: no thread may wait for ever.
 struct Opens<'a>(&'a Held);
 
 impl Drop for Opens<'_> {
@@ -167,7 +167,7 @@ fn until(condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn the_superblock_before_comes_before_that_of_the_log() {
+fn log_superblock_is_written_after_previous_one() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
     let (changed, waits) = (Condvar::new(), AtomicBool::new(false));
     let is_open = Mutex::new(Class::TransactionState, false);

@@ -1,4 +1,4 @@
-//! Logs on devices that fail, and where there is no space: what is not logged is committed.
+//! Logs on devices that fail, and without space: what is not logged is committed.
 
 use std::sync::Barrier;
 use std::thread;
@@ -20,7 +20,7 @@ fn fault(operation: Operation, after: u64) -> Fault {
     Fault { operation, after, how: How::Eio, lasting: false }
 }
 
-/// Nothing is logged any more until the commit; then all is well.
+/// Checks that nothing is logged any more until the commit, and that all is well after it.
 fn recovers(device: &FaultyDevice, transactions: &TransactionManager) {
     let again = log(transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
     assert!(matches!(again, LogFailure::Commit(FullCommitReason::Failed)), "{again}");
@@ -36,7 +36,7 @@ fn recovers(device: &FaultyDevice, transactions: &TransactionManager) {
 }
 
 #[test]
-fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed_flush() {
+fn failed_log_write_is_reported_and_commit_works_unless_flush_failed() {
     for operation in [Operation::Write, Operation::Flush] {
         let mut after = 0;
         loop {
@@ -68,20 +68,20 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
 }
 
 #[test]
-fn what_a_group_left_that_failed_is_not_overwritten() {
+fn blocks_left_by_failed_group_are_not_overwritten() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
     let device = Arc::new(FaultyDevice::new(Arc::clone(&recording) as _));
     let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     log(&transactions, TreeId::FS, &mut attributes(0..400, 300)).unwrap();
     let kept = places(&transactions, &read_log(&end_of(&*device)).unwrap().nodes);
-    // All nodes are others now, and no superblock leads to them.
+    // All nodes are replaced now, and no superblock leads to the new ones.
     device.arm(fault(Operation::Write, 0));
     log(&transactions, TreeId::FS, &mut attributes(0..400, 200)).unwrap_err();
     drop(recording.take());
     let all_free = || transactions.space().allocate_block(SpaceKind::Metadata, Logical(0)).ok();
     let taken: Vec<_> = std::iter::from_fn(all_free).collect();
     let len = u64::from(transactions.volume().geometry().nodesize);
-    // Enough for the commit, but behind what logs had.
+    // Enough for the commit, but behind the blocks that logs had.
     for logical in taken.iter().rev().take(64) {
         transactions.space().give_back(*logical, len).unwrap();
     }
@@ -92,7 +92,7 @@ fn what_a_group_left_that_failed_is_not_overwritten() {
 }
 
 #[test]
-fn all_of_a_group_are_told() {
+fn all_syncs_of_failed_group_return_error() {
     let (device, transactions) = faulty();
     apply(&transactions, attributes(100..150, 50));
     let all_have_logged = Barrier::new(8);
@@ -119,7 +119,7 @@ fn all_of_a_group_are_told() {
 }
 
 #[test]
-fn where_the_commit_fails_too_nothing_is_written_any_more() {
+fn failed_commit_after_failed_log_ends_all_writing() {
     let (device, transactions) = faulty();
     apply(&transactions, attributes(0..10, 10));
     device.arm(Fault { lasting: true, ..fault(Operation::Write, 0) });
@@ -130,7 +130,7 @@ fn where_the_commit_fails_too_nothing_is_written_any_more() {
     is_read_only(&transactions, &why);
 }
 
-/// Whoever wants to change something is told what failed.
+/// Checks that a change fails with the reason of the failure.
 #[track_caller]
 fn is_read_only(transactions: &TransactionManager, why: &str) {
     let Err(Error::ReadOnly(told)) = transactions.start(HandleKind::Operation) else {
@@ -140,7 +140,7 @@ fn is_read_only(transactions: &TransactionManager, why: &str) {
 }
 
 #[test]
-fn why_a_commit_failed_is_told_to_who_comes_later() {
+fn reason_of_failed_commit_is_returned_to_later_changes() {
     for operation in [Operation::Write, Operation::Flush] {
         let (device, transactions) = faulty();
         apply(&transactions, attributes(0..10, 10));
@@ -163,7 +163,7 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Forgotten)), "{failed}");
     drop(handle);
     transactions.commit().unwrap();
-    // What it had logged is durable with it.
+    // What was logged in it became durable with its commit.
     let handle = transactions.start(HandleKind::Operation).unwrap();
     transactions.sync_log(&handle, group, None, &mut ()).unwrap();
     drop(handle);
@@ -191,7 +191,7 @@ fn without_space_nothing_is_logged() {
 }
 
 #[test]
-fn what_is_in_a_new_block_group_is_committed() {
+fn allocation_in_new_block_group_requires_commit() {
     let (device, transactions) = recorded("fresh");
     apply(&transactions, attributes(0..10, 10));
     let mut taken = Vec::new();
@@ -211,7 +211,7 @@ fn what_is_in_a_new_block_group_is_committed() {
 }
 
 #[test]
-fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
+fn log_root_tree_in_new_block_group_requires_commit() {
     for left in 0..4 {
         let (device, transactions) = recorded("fresh");
         apply(&transactions, attributes(0..10, 10));

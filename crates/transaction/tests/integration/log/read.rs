@@ -1,4 +1,4 @@
-//! What an image's superblock leads to, read from the device alone.
+//! The log that an image's superblock leads to, read from the device alone.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ pub(super) type Items = BTreeMap<(TreeId, Key), Vec<u8>>;
 
 /// A log.
 pub(super) struct Log {
-    /// Of which transaction it is.
+    /// Its transaction.
     pub(super) generation: u64,
-    /// All nodes, those of the tree of the log roots too.
+    /// All nodes, with those of the tree of the log roots.
     pub(super) nodes: Vec<Logical>,
     pub(super) items: Items,
 }
 
-/// Reads what an image has for a log.
+/// Reads the log of an image, if it has one.
 pub(super) fn read_log(image: &SparseImage) -> Option<Log> {
     read_log_of(&open(image))
 }
@@ -59,7 +59,7 @@ fn read_log_of(volume: &Volume) -> Option<Log> {
     Some(Log { generation, nodes, items })
 }
 
-/// Goes through a tree of a log; every node is of the transaction.
+/// Walks a tree of a log; checks that every node is of the transaction.
 fn walk(
     volume: &Volume,
     (logical, level, generation): (Logical, u8, u64),
@@ -81,8 +81,8 @@ fn walk(
     }
 }
 
-/// The image shows these items, in a subvolume's tree or in its log; what it has for a log can be
-/// read.
+/// Checks that the image has these items, in a subvolume's tree or in its log, and that its log can
+/// be read.
 pub(super) fn shows(image: &SparseImage, subvolume: TreeId, edits: &[ItemEdit]) {
     let volume = open(image);
     let items = read_log_of(&volume).map(|log| log.items).unwrap_or_default();
