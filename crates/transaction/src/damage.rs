@@ -17,7 +17,7 @@ pub enum Damage {
     /// The allocator returned space that is an extent in the extent tree.
     #[error("extent {0} was allocated twice")]
     ExtentExists(Logical),
-    /// The extent tree knows an extent of another kind, level or length at the address.
+    /// The extent tree has an extent of another kind, level or length at the address.
     #[error("extent {logical} is not what {found} says it is")]
     ExtentShape {
         /// Where it is.

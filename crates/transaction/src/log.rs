@@ -18,8 +18,8 @@
 //! 4. If a log may be incomplete or wrong, N is marked before the lock is released: none of its
 //!    logs is written any more, and a thread that needs durability commits N. The first reason is
 //!    kept.
-//! 5. The commit of N drops its logs: blocks that were written are pinned, the rest are freed. N +
-//!    1 begins without logs and without a mark.
+//! 5. The commit of N drops its logs: blocks that were written are pinned, the rest are freed.
+//!    N + 1 begins without logs and without a mark.
 //!
 //! A *group* is a log commit: the changes of logs that are written together. This module does not
 //! know what is logged, nor when.

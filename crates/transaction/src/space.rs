@@ -10,7 +10,7 @@
 //! | `chunk`                       | free space of the devices, new chunks               |
 //! | `load`, `damage`              | reading space from the trees, and checking it       |
 //! | `device_extents`              | whether the device tree agrees with the chunks      |
-//! | `log_extents`                 | space that a pending log names                      |
+//! | `log_extents`                 | space that a pending log refers to                  |
 //! | `nocow`                       | extents that are being overwritten in place         |
 //! | `file_data`                   | space, checksums and references of file data        |
 //! | `high_water`, `discard`       | the largest reservation; discard of freed space     |

@@ -98,7 +98,8 @@ impl Joined {
         Ok(joined)
     }
 
-    /// Joins an item that touches the range of the run: what it has before and after the range.
+    /// Joins the parts of an item outside the run, if it overlaps the run, or is adjacent and has
+    /// space.
     fn join(&mut self, at: u64, data: &[u8], range: &Range<u64>, form: Form) {
         let end = form.end(at, data.len());
         let joins = match () {

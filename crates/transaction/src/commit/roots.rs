@@ -36,7 +36,7 @@ impl ChangedRoots {
         self.roots.is_empty() && self.touched.is_empty()
     }
 
-    /// Takes the trees that have root items; and the subvolumes among them that were touched.
+    /// Takes the trees that have root items, and the subvolumes among them that were touched.
     fn take(&mut self) -> (BTreeSet<TreeId>, BTreeSet<TreeId>) {
         let of_superblock = [TreeId::ROOT, TreeId::CHUNK];
         let mut roots = mem::take(&mut self.roots);

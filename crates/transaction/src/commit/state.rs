@@ -7,7 +7,7 @@
 //!    guard of it is left, and from then on nothing of it changes.
 //! 3. A transaction has one leader, which takes it through its stages, in order, one call each.
 //! 4. Each event has its own waiters: a thread that waits for the superblock of N is not woken
-//!    before it is durable, whatever else happens to N.
+//!    before that is durable, whatever else happens to N.
 //! 5. A failure is permanent: the first reason is kept, all waiters are woken with it, and no stage
 //!    is entered any more. What became durable before it stays durable.
 //! 6. A leader that gives up, and a panic while a guard is held, are failures: the half-done

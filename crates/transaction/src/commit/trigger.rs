@@ -7,7 +7,7 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 pub enum CommitTrigger {
     /// A caller asked for it, or closed the filesystem.
     Asked,
-    /// A sync that was not logged: [`FullCommitReason`](crate::FullCommitReason) says why.
+    /// A sync that was not logged: see [`FullCommitReason`](crate::FullCommitReason).
     Sync,
     /// The commit interval was over.
     Age,

@@ -28,7 +28,7 @@ const METADATA_PART_OF_DATA: u64 = 128;
 /// The least number of free tree blocks that metadata should have.
 const METADATA_BLOCKS_MIN: u64 = 16;
 
-/// What is to be freed once the superblock of a transaction is durable.
+/// Pinned ranges, new groups and removed chunks, until a superblock is durable.
 #[derive(Debug, Default)]
 #[must_use = "it is never free unless it is unpinned"]
 pub struct Pinned {

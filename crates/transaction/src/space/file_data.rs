@@ -31,7 +31,7 @@ pub struct FileExtentRef {
     pub inode: u64,
     /// The offset in the file where the whole extent would start, in bytes: it wraps below 0.
     pub offset: u64,
-    /// Where the extent is.
+    /// The address of the extent.
     pub logical: Logical,
     /// Its length on disk, in bytes.
     pub len: u64,

@@ -1,6 +1,6 @@
 //! High-water marks of quantities that must be bounded: for the tests of these bounds.
 //!
-//! 1. A transaction may be closed when its handles are gone: so the changes under one of them bound
+//! 1. A transaction can be closed only without open handles: so the changes under one of them bound
 //!    how long a commit waits, and the bytes reserved at a time how much of the space is held for
 //!    it.
 

@@ -1,7 +1,7 @@
 //! Space that is allocated at a given address: the blocks and extents of a tree log.
 //!
 //! 1. Nothing else was allocated before: the space of a log was free when the log was written, as
-//!    far as the trees know, and must not be allocated for anything else.
+//!    far as the trees record, and must not be allocated for anything else.
 //! 2. A block of a log is in no tree. It is pinned: free once the superblock is durable that no
 //!    longer leads to it.
 //! 3. An extent that a log refers to is allocated like any other.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use userbtrfs_format::Logical;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-/// The extents that are held: the length of each, and the number of guards.
+/// The extents that are held: the length of each, and the number of its holders.
 type Extents = BTreeMap<Logical, (u64, usize)>;
 
 /// The extents that are being overwritten in place.

@@ -315,7 +315,7 @@ fn commit_discards_all_written_log_blocks() {
     drop(handle);
     drop(device.take());
     transactions.commit().unwrap();
-    // What the commit itself wrote there is in use.
+    // Blocks that the commit itself wrote there are in use.
     let events: Vec<_> = device.take().events.into_iter().map(|recorded| recorded.event).collect();
     let since: Vec<_> = events
         .iter()

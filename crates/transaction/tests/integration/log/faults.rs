@@ -51,7 +51,7 @@ fn failed_log_write_is_reported_and_commit_works_unless_flush_failed() {
             }
             let failed = ended.unwrap_err();
             let LogFailure::Failed(error) = &failed else { panic!("{failed}") };
-            // What was durable before still is.
+            // Items that were durable before still are.
             shows(&end_of(&*device), TreeId::FS, &attributes(0..100, 100));
             match &**error {
                 Error::Write(WriteError::Range { .. }) => recovers(&device, &transactions),
@@ -163,7 +163,7 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Forgotten)), "{failed}");
     drop(handle);
     transactions.commit().unwrap();
-    // What was logged in it became durable with its commit.
+    // Its commit made the logged items durable.
     let handle = transactions.start(HandleKind::Operation).unwrap();
     transactions.sync_log(&handle, group, None, &mut ()).unwrap();
     drop(handle);
