@@ -1,9 +1,8 @@
-//! Counts in words.
+//! Counts with their nouns.
 
 use std::fmt;
 
-/// How many there are of what is named by a word in the singular, whose plural takes an *s*:
-/// `1 file`, `2 files`.
+/// A count and the singular of a noun whose plural takes an *s*: `1 file`, `2 files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted<'a>(pub u64, pub &'a str);
 

@@ -8,10 +8,11 @@
 //!    `.` or `..`, is refused.
 //! 2. A directory gets its attributes after everything in it was made.
 //! 3. A file gets its attributes after its content: owner, then extended attributes, then mode,
-//!    then times, each of which would undo the one after it.
-//! 4. What fails is reported, and the rest goes on. Owners and extended attributes that cannot be
-//!    kept are counted apart: they are no errors, as with `cp -a`.
-//! 5. Access lists that the destination gives to what is made in it do not stay.
+//!    then times, since setting each of them can change the ones after it.
+//! 4. A failure is reported, and the copy continues. Owners and extended attributes that cannot be
+//!    kept are counted separately: they are not errors, as with `cp -a`.
+//! 5. POSIX ACLs that the source does not have (inherited from the destination, or left from an
+//!    existing directory) are removed.
 //! 6. A file whose content cannot be copied is removed; one that lacks an attribute is not. When
 //!    stopped, a file that is not complete is removed.
 
@@ -31,93 +32,92 @@ use userbtrfs_engine::api::{Inode, InodeId};
 
 pub use crate::copy::progress::Progress;
 
-/// What to copy, and how.
+/// Options of an export.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// How many files are filled at the same time.
+    /// The number of files that are filled at the same time.
     pub workers: usize,
-    /// Whether subvolumes inside the source are left out; their places are empty directories.
+    /// Leaves out subvolumes inside the source; empty directories are made in their place.
     pub one_subvolume: bool,
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        // More than processors, since reads of small files are waited for.
+        // More workers than processors, since workers wait for reads of small files.
         Self { workers: (2 * cpus).max(4), one_subvolume: false }
     }
 }
 
-/// Why something was not copied.
+/// An error of an export.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// The source cannot be read.
     #[error("{path}: {error}")]
     Source {
-        /// Where in the source.
+        /// The path in the source.
         path: String,
-        /// What is wrong.
+        /// The filesystem's error.
         error: Box<userbtrfs_engine::Error>,
     },
-    /// The destination cannot be made.
+    /// The destination cannot be created or written.
     #[error("{}: {doing}: {error}", path.display())]
     Target {
-        /// Where in the destination.
+        /// The path in the destination.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Something that the destination or the user's rights do not allow to keep.
+    /// An attribute that the destination or the user's rights do not allow to keep.
     #[error("{}: {what} could not be kept: {error}", path.display())]
     NotKept {
-        /// Where in the destination.
+        /// The path in the destination.
         path: PathBuf,
-        /// What it is: the owner, or the name of an extended attribute.
+        /// The attribute: the owner, or the name of an extended attribute.
         what: String,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A name that would lead elsewhere.
+    /// A name that would lead out of its directory.
     #[error("{path}: refused: the name is not one that a directory can hold")]
     Name {
-        /// Where in the source.
+        /// The path in the source.
         path: String,
     },
-    /// No thread can be started to copy with.
+    /// No worker thread can be started.
     #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
-    /// Stopped before the end.
+    /// The copy was stopped before its end.
     #[error("stopped")]
     Stopped,
 }
 
-/// Who is told of what fails.
+/// A callback for each failure.
 type Report<'a> = dyn Fn(ExportError) + Sync + 'a;
 
-/// A copy out of a filesystem, of one tree or several: what has names in more than one of them
-/// keeps them, as with one call of `cp -a`.
+/// A copy of one or more trees out of a filesystem. Hard links between the trees are kept, as with
+/// one call of `cp -a`.
 pub struct Exporter<'a> {
     options: ExportOptions,
     progress: &'a Progress,
-    /// The names made so far of those inodes that have several.
+    /// The names made so far of inodes with several names.
     names: Mutex<HashMap<InodeId, Vec<PathBuf>>>,
 }
 
 impl<'a> Exporter<'a> {
-    /// A copy that counts what it does in `progress`.
+    /// Creates a copy that counts its work in `progress`.
     pub fn new(options: ExportOptions, progress: &'a Progress) -> Self {
         Self { options, progress, names: Mutex::default() }
     }
 
-    /// Copies what is at `source`, and everything below it, to `target`, which is made; its
-    /// parent must exist. A directory that exists is filled; other things in the way are
-    /// replaced, but never a directory.
+    /// Copies the tree at `source` to `target`, which is created; its parent must exist. An
+    /// existing directory is filled; an existing non-directory is replaced, but never a directory.
     ///
-    /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it,
-    /// or [`Progress::not_kept`] where it is [`ExportError::NotKept`].
+    /// Each failure is passed to `report`, and the copy continues; [`Progress::errors`] counts it,
+    /// or [`Progress::not_kept`] if it is [`ExportError::NotKept`].
     pub fn extract(
         &self,
         source: &Inode,

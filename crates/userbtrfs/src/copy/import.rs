@@ -1,4 +1,4 @@
-//! Copies trees into a filesystem, as `cp -a` does: trees of the machine, or its own.
+//! Copies trees into a filesystem, as `cp -a` does: trees of the host, or of the same filesystem.
 //!
 //! | file         | holds                                          |
 //! |--------------|------------------------------------------------|
@@ -8,16 +8,16 @@
 //! | `prefetch`   | a thread that reads events and file data ahead |
 //! | `target`     | makes the files in the image                   |
 //!
-//! 1. Of the source nothing is followed but the path that is given.
+//! 1. In the source, no symbolic link is followed, except in the path that the caller gives.
 //! 2. A directory gets its attributes after everything in it was made.
-//! 3. What has several names in the sources of one [`Importer`] has them in the filesystem.
-//! 4. What fails is reported, and the rest goes on; an error of the filesystem after which nothing
-//!    can succeed ends the copy. Extended attributes that cannot be kept are counted apart.
-//! 5. A file is copied whole, with its holes, or not at all. One that changes meanwhile is kept as
-//!    it was read, and is reported.
+//! 3. Hard links within the sources of one [`Importer`] are kept with [`Keep::Everything`].
+//! 4. A failure is reported, and the copy continues; an error of the filesystem after which nothing
+//!    can succeed ends the copy. Extended attributes that cannot be kept are counted separately.
+//! 5. A file is copied whole, with its holes, or not at all. One that changes while it is read is
+//!    kept as it was read, and is reported.
 //! 6. Memory is bounded, whatever the size of the files: a few MiB.
-//! 7. Nothing is committed here, but for [`ImportOptions::fsync`]: whoever opened the filesystem
-//!    does that.
+//! 7. Nothing is committed here, except for [`ImportOptions::fsync`]: the commit is up to the code
+//!    that opened the filesystem.
 
 mod event;
 mod host_tree;
@@ -37,98 +37,97 @@ use image_tree::ImageTree;
 use prefetch::{Cancelled, Source, each_step};
 use target::{Links, Target};
 
-/// How to copy.
+/// Options of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImportOptions {
-    /// The owner of all that is made; as in the source where this is nothing.
+    /// The owner of all new files; `None` leaves it to `keep`.
     pub uid: Option<u32>,
-    /// The group of all that is made; as in the source where this is nothing.
+    /// The group of all new files; `None` leaves it to `keep`.
     pub gid: Option<u32>,
-    /// What is kept of the source.
+    /// The attributes of the source to keep.
     pub keep: Keep,
-    /// Whether each file is made durable when it is complete.
+    /// Makes each file durable when it is complete.
     pub fsync: bool,
-    /// The device and inode number of a file of the host that is left out with an error: the image
-    /// that is copied into.
+    /// The device and inode number of the image file on the host, which is skipped with an error.
     pub except: Option<(u64, u64)>,
 }
 
-/// What is kept of a source beside names and contents.
+/// The attributes of a source that are kept, beside names and contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// Permissions without the set-id bits, as `cp` does; all else is new.
+    /// Permissions without the set-id and sticky bits, as `cp` does; all else is new.
     Mode,
     /// Permissions, owners and times, as `cp -p` does.
     Attributes,
-    /// All that there is, hard links and extended attributes, too, as `cp -a` does.
+    /// Everything, including hard links and extended attributes, as `cp -a` does.
     #[default]
     Everything,
 }
 
-/// Why something was not copied.
+/// An error of an import.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The source cannot be read.
     #[error("{}: {doing}: {error}", path.display())]
     Source {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The file is the image that is copied into.
     #[error("{}: is the image itself; skipped", path.display())]
     Itself {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
     },
-    /// No thread can be started to read with.
+    /// The thread that reads cannot be started.
     #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
-    /// The file changed while it was read. What was read is kept.
+    /// The file changed while it was read. It is kept as it was read.
     #[error("{}: it changed while it was read; kept as it was read", path.display())]
     Changed {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
     },
-    /// The filesystem does not take it.
+    /// The file cannot be made in the filesystem.
     #[error("{}: {error}", path.display())]
     Target {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
-        /// What the filesystem says.
+        /// The filesystem's error.
         error: Box<Error>,
     },
-    /// An extended attribute of the source that is listed and cannot be read; it is left out.
+    /// An extended attribute of the source that is listed but cannot be read; it is left out.
     #[error("{}: {name} could not be read: {error}", path.display())]
     NotRead {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
         /// The attribute.
         name: String,
         /// The system's error.
         error: std::io::Error,
     },
-    /// An extended attribute that the filesystem does not take.
+    /// An extended attribute that the filesystem does not accept.
     #[error("{}: {name} could not be kept: {error}", path.display())]
     NotKept {
-        /// Where in the source.
+        /// The path in the source.
         path: PathBuf,
         /// The attribute.
         name: String,
-        /// What the filesystem says.
+        /// The filesystem's error.
         error: Box<Error>,
     },
 }
 
-/// Who is told of what fails.
+/// A callback for each failure.
 type Report<'a> = dyn Fn(ImportError) + 'a;
 
-/// A copy into a filesystem, of one tree or several: what has names in more than one of them
-/// keeps them, as with one call of `cp -a`.
+/// A copy of one or more trees into a filesystem. Hard links between the trees are kept, as with
+/// one call of `cp -a`.
 pub struct Importer<'a> {
     options: ImportOptions,
     progress: &'a Progress,
@@ -136,30 +135,30 @@ pub struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    /// A copy that counts what it does in `progress`.
+    /// Creates a copy that counts its work in `progress`.
     pub fn new(options: ImportOptions, progress: &'a Progress) -> Self {
         Self { options, progress, links: Mutex::default() }
     }
 
-    /// Copies what is at `source`, and everything below it, to `name` in `dir`. A directory that
-    /// exists is filled; other things in the way are replaced, but never a directory.
+    /// Copies the tree at `source` to `name` in `dir`. An existing directory is filled; an existing
+    /// non-directory is replaced, but never a directory.
     ///
-    /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it, or
-    /// [`Progress::not_kept`] where it is [`ImportError::NotKept`] or [`ImportError::NotRead`].
+    /// Each failure is passed to `report`, and the copy continues; [`Progress::errors`] counts it,
+    /// or [`Progress::not_kept`] if it is [`ImportError::NotKept`] or [`ImportError::NotRead`].
     pub fn insert(&self, source: &Path, dir: &Dir, name: &[u8], report: &Report<'_>) {
         self.run(HostTree::of(source, name, self.options.except), dir, report);
     }
 
-    /// Copies what is in the directory `source` into `dir`, which gets its attributes.
+    /// Copies the entries of the directory `source` into `dir`, which gets its attributes.
     pub fn insert_content(&self, source: &Path, dir: &Dir, report: &Report<'_>) {
         self.run(HostTree::inside(source, self.options.except), dir, report);
     }
 
-    /// Copies what is at `source` of the filesystem itself, whose path is `path`, and everything
-    /// below it, to `name` in `dir`; otherwise as [`Self::insert`]. Without a name, what is in the
-    /// directory `source` goes into `dir`.
+    /// Copies the tree at `source` of the same filesystem, whose path is `path`, to `name` in
+    /// `dir`; otherwise like [`Self::insert`]. Without a name, the entries of the directory
+    /// `source` are copied into `dir`.
     ///
-    /// [`Error::IntoItself`] where `dir` is the source or below it.
+    /// Reports [`Error::IntoItself`] if `dir` is the source or below it.
     pub fn copy(
         &self,
         (source, path): (&Inode, &[u8]),
@@ -201,7 +200,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// Whether nothing can succeed after this.
+/// Returns true if nothing can succeed after this error.
 fn is_final(error: &ImportError) -> bool {
     const EROFS: i32 = 30;
     matches!(error, ImportError::Target { error, .. } if error.errno() == EROFS)

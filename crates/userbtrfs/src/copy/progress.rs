@@ -1,9 +1,9 @@
-//! What a copy has done so far.
+//! The progress of a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What was done so far; read it from any thread.
+/// Counters of a copy, which any thread may read.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(crate) files: AtomicU64,
@@ -15,42 +15,43 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Regular files that are complete.
+    /// Returns the number of complete regular files.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Directories, links, devices and the like that were made.
+    /// Returns the number of directories, links, devices and the like that were made.
     pub fn others(&self) -> u64 {
         self.others.load(Ordering::Relaxed)
     }
 
-    /// Bytes of content that were written.
+    /// Returns the number of bytes of content that were written.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Owners and attributes that could not be kept for lack of privilege or support.
+    /// Returns the number of owners and attributes that could not be kept for lack of privilege or
+    /// support.
     pub fn not_kept(&self) -> u64 {
         self.not_kept.load(Ordering::Relaxed)
     }
 
-    /// What failed.
+    /// Returns the number of failures.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Ends the copy soon; nothing half-done stays.
+    /// Asks the copy to stop; incomplete files are removed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What [`Self::stop`] sets, for a signal handler to set.
+    /// Returns the flag that [`Self::stop`] sets, for a signal handler.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
 
-    /// Whether it was told to end.
+    /// Returns true if the copy was asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -10,7 +10,7 @@ use super::output::Output;
 use super::record::{Flags, Record, Show};
 use super::{Format, item};
 
-/// Bytes of the header of a block, of an item's head in a leaf and of a pointer in a node.
+/// Sizes of the header of a block, of an item header in a leaf and of a pointer in a node.
 const HEADER_SIZE: u32 = 101;
 const ITEM_SIZE: u32 = 25;
 const POINTER_SIZE: u32 = 33;
@@ -23,7 +23,7 @@ pub(super) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Dumps one of them.
+    /// Dumps one block.
     pub(super) fn dump(&self, block: &TreeBlock, output: &mut Output<'_>) -> io::Result<()> {
         match output.format() {
             Format::Text => self.dump_text(block, output),
@@ -61,7 +61,7 @@ impl Blocks<'_> {
         )
     }
 
-    /// The bytes of a leaf, or the pointers of a node, for which there is room.
+    /// Returns the free space: in bytes for a leaf, in pointers for a node.
     fn free_space(&self, block: &TreeBlock) -> u32 {
         let (count, area) = (block.header().nritems, self.geometry.nodesize - HEADER_SIZE);
         if !block.is_leaf() {

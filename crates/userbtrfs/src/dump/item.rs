@@ -1,8 +1,8 @@
 //! The content of items, by kind.
 //!
-//! 1. A kind that is not known, or of which nothing more can be said, has its size in the line
-//!    above and no lines of its own.
-//! 2. Content that does not parse is an error, and the record keeps what was said so far.
+//! 1. An item of an unknown kind, or without content to show, has no lines of its own; its size is
+//!    in the line above.
+//! 2. Content that does not parse is an error, and the record keeps what was described so far.
 
 mod device;
 mod directory;
@@ -50,7 +50,7 @@ pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry
     }
 }
 
-/// Describes kinds of which a filesystem has few.
+/// Describes an item of a kind that is rare in a filesystem.
 fn describe_rare(record: &mut Record, item: &Item<'_>) -> Described {
     let (key, data) = (item.key, item.data);
     match key.kind {
@@ -75,7 +75,7 @@ fn describe_rare(record: &mut Record, item: &Item<'_>) -> Described {
     }
 }
 
-/// Kinds of which the key says all, or of which the rest is not shown.
+/// Returns the name of a kind whose items have no content, or none that is shown.
 fn named(kind: ItemKind) -> Option<&'static str> {
     match kind {
         ItemKind::ORPHAN_ITEM => Some("orphan item"),

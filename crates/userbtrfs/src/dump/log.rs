@@ -1,8 +1,8 @@
-//! `dump log`: what a replay of the pending log would bring back, in words.
+//! `dump log`: shows what a replay of the pending log would restore.
 //!
-//! 1. One line is one thing: an inode, a name, an attribute, a range of a file, checksums, an entry
-//!    of a directory, or a range of its places of which all is logged.
-//! 2. A damaged block, or item, is reported, and the rest is told all the same.
+//! 1. Each line shows one thing: an inode, a name, an attribute, a file extent, checksums, a
+//!    directory entry, or a range of directory indexes that is logged completely.
+//! 2. A damaged block or item is reported, and the rest is still dumped.
 
 use std::io::Write;
 
@@ -17,14 +17,14 @@ use userbtrfs_volume::{ReadError, TreeBlock, Volume, walk};
 use super::{DumpError, Format};
 use crate::Counted;
 
-/// What is told of an item: its words, and what they are made of.
+/// The description of an item, as text and as JSON.
 struct Told {
     words: String,
     data: Value,
 }
 
-/// Tells what is in the log that is pending; says whether there is one. What cannot be read is told
-/// to `damaged`.
+/// Dumps the pending log; returns false if there is none. The error of each block that cannot be
+/// read is passed to `damaged`.
 pub fn dump_log(
     volume: &Volume,
     format: Format,
@@ -101,7 +101,7 @@ fn each_leaf(
     }
 }
 
-/// What an item says; nothing where a replay has no use for it.
+/// Returns the descriptions of an item; none if a replay does not use it.
 fn tell(volume: &Volume, item: &Item<'_>) -> Vec<Told> {
     let Item { key, data, .. } = *item;
     told(volume, key, data).unwrap_or_else(|error| {

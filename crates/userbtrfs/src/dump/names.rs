@@ -1,12 +1,12 @@
 //! The names under which dumps show objects, kinds and flags.
 //!
-//! They are those of btrfs-progs 6.2, and names in their manner for what is newer.
+//! They are those of btrfs-progs 6.2, and names in the same style for newer items.
 
 use userbtrfs_format::{BlockGroupFlags, ItemKind, Key, TreeId, V1SpaceCache};
 
 use super::record::Flags;
 
-/// An object id: the name of a tree or of another fixed object, or the number.
+/// Returns the name of an object id, if it is a tree or another fixed object, or the number.
 pub(super) fn object_name(objectid: u64) -> String {
     let name = match objectid {
         u64::MAX => "-1",
@@ -22,7 +22,7 @@ pub(super) fn object_name(objectid: u64) -> String {
     name.to_owned()
 }
 
-/// The kind of a key; that of the old space cache is known by its object id.
+/// Returns the kind of a key; that of the v1 space cache is recognized by its object id.
 pub(super) fn kind_name(key: Key) -> String {
     match key {
         Key { objectid: V1SpaceCache::OBJECTID, kind: ItemKind(0), .. } => "UNTYPED".to_owned(),
@@ -30,12 +30,12 @@ pub(super) fn kind_name(key: Key) -> String {
     }
 }
 
-/// A key in parentheses; what its numbers stand for depends on the kind.
+/// Returns a key in parentheses; the meaning of its numbers depends on the kind.
 pub(super) fn key_text(key: Key) -> String {
     format!("({} {} {})", key_object(key), kind_name(key), key_offset(key))
 }
 
-/// The object id of a key.
+/// Returns the object id of a key.
 pub(super) fn key_object(key: Key) -> String {
     match (key.kind, key.objectid) {
         (ItemKind::QGROUP_RELATION, qgroup) => qgroup_text(qgroup),
@@ -63,7 +63,7 @@ fn key_offset(key: Key) -> String {
     }
 }
 
-/// A quota group: its level in the upper 16 bits, its number there in the others.
+/// Returns a quota group: its level is in the upper 16 bits, its number in the others.
 fn qgroup_text(qgroup: u64) -> String {
     format!("{}/{}", qgroup >> 48, qgroup & 0xffff_ffff_ffff)
 }
@@ -72,7 +72,7 @@ fn uuid_half(half: u64) -> String {
     format!("{half:#018x}")
 }
 
-/// What stands before the key in the heading of a tree.
+/// Returns the name of a tree in its heading.
 pub(super) fn tree_heading(tree: TreeId) -> &'static str {
     match tree {
         TreeId::EXTENT => "extent",
@@ -95,11 +95,11 @@ pub(super) fn tree_heading(tree: TreeId) -> &'static str {
 /// Flags of a root.
 pub(super) const ROOT: &[(u64, &str)] = &[(1 << 0, "RDONLY"), (1 << 48, "DEAD")];
 
-/// Flags of the state of quotas, but for the first, which says whether they are on.
+/// Flags of the quota status, except the first, which is set if quotas are on.
 pub(super) const QGROUP_STATUS: &[(u64, &str)] =
     &[(1 << 1, "SCANNING"), (1 << 2, "INCONSISTENT"), (QGROUP_SIMPLE, "SIMPLE_MODE")];
 
-/// Says that quotas are simple: a subvolume pays for what it made.
+/// The flag of simple quotas, which charge an extent to the subvolume that allocated it.
 pub(super) const QGROUP_SIMPLE: u64 = 1 << 3;
 
 /// Types of a block group.
@@ -109,7 +109,7 @@ const BLOCK_GROUP: &[(u64, &str)] = &[
     (BlockGroupFlags::SYSTEM.bits(), "SYSTEM"),
 ];
 
-/// Type and profile of a block group or chunk.
+/// Returns the type and profile of a block group or chunk.
 pub(super) fn block_group(flags: BlockGroupFlags) -> Flags {
     let mut shown = Flags::new(flags.bits(), BLOCK_GROUP);
     shown.names.extend(flags.profile().map(userbtrfs_format::Profile::name));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_number_of_a_key_stands_for_depends_on_the_kind() {
+    fn key_numbers_are_shown_by_kind() {
         assert_eq!(shown(1, ItemKind::DEV_ITEM, 1), "(DEV_ITEMS DEV_ITEM 1)");
         assert_eq!(shown(1, ItemKind::DEV_EXTENT, 1), "(1 DEV_EXTENT 1)");
         assert_eq!(shown(1, ItemKind::INODE_ITEM, 0), "(ROOT_TREE INODE_ITEM 0)");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_offset_is_minus_one_but_in_roots() {
+    fn last_offset_is_minus_one_except_in_root_items() {
         assert_eq!(shown(256, ItemKind::DIR_ITEM, u64::MAX), "(256 DIR_ITEM -1)");
         let root = format!("(256 ROOT_ITEM {})", u64::MAX);
         assert_eq!(shown(256, ItemKind::ROOT_ITEM, u64::MAX), root);

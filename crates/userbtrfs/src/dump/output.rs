@@ -1,4 +1,4 @@
-//! Where dumps of trees go: lines of text, or a JSON array of blocks.
+//! The output of dumps of trees: lines of text, or a JSON array of blocks.
 //!
 //! 1. A block is written whole before the next one is read.
 
@@ -27,7 +27,7 @@ impl<'a> Output<'a> {
         self.format
     }
 
-    /// A line that the text alone has.
+    /// Writes a line that only the text format has.
     pub(super) fn text_line(&mut self, line: &str) -> io::Result<()> {
         match self.format {
             Format::Text => writeln!(self.out, "{line}"),
@@ -35,7 +35,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// A block of JSON.
+    /// Writes a block as JSON.
     pub(super) fn json_block(&mut self, block: &Value) -> io::Result<()> {
         self.out.write_all(if self.blocks == 0 { b"\n" } else { b",\n" })?;
         self.blocks += 1;

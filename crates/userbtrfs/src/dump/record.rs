@@ -1,8 +1,8 @@
-//! A record: what an item says, described once and shown as text or as JSON.
+//! A record: the content of an item, described once and shown as text or as JSON.
 //!
-//! 1. As text it is lines, each begun by a line feed and tabs; words and values stand one space
-//!    apart.
-//! 2. As JSON it is an object; words are left out and each value stands under its own name.
+//! 1. As text it is lines, each of which starts with a line feed and tabs; words and values are
+//!    separated by one space.
+//! 2. As JSON it is an object; words are left out and each value is stored under its own name.
 
 use std::fmt::Write as _;
 
@@ -16,9 +16,9 @@ use super::time::utc;
 
 /// A value that a record can show.
 pub(super) trait Show {
-    /// As it stands in text.
+    /// Returns the value as text.
     fn text(&self) -> String;
-    /// As it stands in JSON.
+    /// Returns the value as JSON.
     fn json(&self) -> Value;
 }
 
@@ -105,19 +105,19 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// The bits under the names that they have in the format.
+    /// Creates flags with the names that the bits have in the format.
     pub(super) fn of<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Self {
         let names = flags.iter_names().map(|(name, _)| name);
         Self { bits: flags.bits(), names: names.collect() }
     }
 
-    /// The bits as they are named in `table`.
+    /// Creates flags with the names that the bits have in `table`.
     pub(super) fn new(bits: u64, table: &[(u64, &'static str)]) -> Self {
         let names = table.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
         Self { bits, names: names.collect() }
     }
 
-    /// The names with bars between them.
+    /// Returns the names with bars between them.
     pub(super) fn joined(&self) -> String {
         self.names.join("|")
     }
@@ -134,7 +134,7 @@ impl Show for Flags {
     }
 }
 
-/// Flags of which the text shows the names alone.
+/// Flags of which the text shows only the names.
 pub(super) struct Named(pub(super) Flags);
 
 impl Show for Named {
@@ -166,7 +166,7 @@ impl Record {
         self.line_at(2)
     }
 
-    /// Begins a line after so many tabs.
+    /// Begins a line with this number of tabs.
     pub(super) fn line_at(&mut self, tabs: usize) -> &mut Self {
         if let Self::Text(text) = self {
             text.push('\n');
@@ -175,7 +175,7 @@ impl Record {
         self
     }
 
-    /// Words that the text alone has.
+    /// Adds words that only the text has.
     pub(super) fn words(&mut self, words: &str) -> &mut Self {
         if let Self::Text(text) = self {
             let apart = text.ends_with(['\t', '\n']) || words.starts_with('\t');
@@ -187,7 +187,7 @@ impl Record {
         self
     }
 
-    /// A value that JSON alone has.
+    /// Adds a value that only JSON has.
     pub(super) fn silent(&mut self, name: &str, value: &impl Show) -> &mut Self {
         if let Self::Json(object) = self {
             object.insert(name.to_owned(), value.json());
@@ -195,22 +195,22 @@ impl Record {
         self
     }
 
-    /// A value after its name.
+    /// Adds a value after its name.
     pub(super) fn field(&mut self, name: &str, value: &impl Show) -> &mut Self {
         self.labelled(name, name, value)
     }
 
-    /// A value whose name the text leaves out.
+    /// Adds a value whose name the text leaves out.
     pub(super) fn bare(&mut self, name: &str, value: &impl Show) -> &mut Self {
         self.shown(name, value, Show::text)
     }
 
-    /// A value that the text puts after another label.
+    /// Adds a value that has another label in the text.
     pub(super) fn labelled(&mut self, label: &str, name: &str, value: &impl Show) -> &mut Self {
         self.words(label).bare(name, value)
     }
 
-    /// A value that the text shows in a way of its own.
+    /// Adds a value that is formatted by `text` in the text.
     pub(super) fn shown<T: Show>(
         &mut self,
         name: &str,
@@ -223,7 +223,7 @@ impl Record {
         self.silent(name, value)
     }
 
-    /// A name or other bytes; JSON adds them in hexadecimal where they are not UTF-8.
+    /// Adds a name or other bytes; JSON has them in hexadecimal, too, if they are not UTF-8.
     pub(super) fn bytes(&mut self, label: &str, name: &str, bytes: &[u8]) -> &mut Self {
         self.words(label);
         if let Self::Text(_) = self {
@@ -236,7 +236,7 @@ impl Record {
         }
     }
 
-    /// Several entries of one form; in JSON an array.
+    /// Adds several entries of one form; in JSON an array.
     pub(super) fn list<T>(
         &mut self,
         name: &str,
@@ -257,7 +257,7 @@ impl Record {
         self
     }
 
-    /// What JSON gathers in an object of its own.
+    /// Adds values that JSON has in an object of their own.
     pub(super) fn object(&mut self, name: &str, describe: impl FnOnce(&mut Self)) -> &mut Self {
         match self {
             Self::Text(_) => describe(self),
@@ -270,7 +270,7 @@ impl Record {
         self
     }
 
-    /// The lines, each with the line feed before it; nothing from a record for JSON.
+    /// Returns the lines, each with the line feed before it; an empty string if the record is JSON.
     pub(super) fn into_text(self) -> String {
         match self {
             Self::Text(text) => text,
@@ -278,7 +278,7 @@ impl Record {
         }
     }
 
-    /// The object; an empty one from a record for text.
+    /// Returns the object; an empty one if the record is text.
     pub(super) fn into_json(self) -> Value {
         match self {
             Self::Text(_) => Value::Object(Map::new()),

@@ -12,7 +12,7 @@ use super::Format;
 use super::item;
 use super::record::{Flags, Record, Show};
 
-/// Where values begin in text, in columns.
+/// The column at which values begin in text.
 const VALUES: usize = 24;
 
 /// Width of a tab.
@@ -21,7 +21,7 @@ const TAB: usize = 8;
 /// Object id of chunks.
 const FIRST_CHUNK_TREE: u64 = 256;
 
-/// Dumps the superblock of `device`; in `full` with its system chunks and remembered roots.
+/// Dumps the superblock of `device`; if `full`, with its system chunks and backup roots.
 pub fn dump_super(
     superblock: &Superblock,
     device: &str,
@@ -53,7 +53,7 @@ fn row<'a>(record: &'a mut Record, label: &str, value: &impl Show) -> &'a mut Re
     named_row(record, label, label, value)
 }
 
-/// A line of a label and, in a column of its own, a value.
+/// Adds a line with a label and, in the column of values, a value.
 fn named_row<'a>(
     record: &'a mut Record,
     label: &str,
@@ -116,7 +116,7 @@ impl Show for Bits {
     }
 }
 
-/// Flags, and their names below, each on a line.
+/// Adds flags, and their names below, each on a line.
 fn flags<F: bitflags::Flags<Bits = u64>>(record: &mut Record, label: &str, flags: &F) {
     let named = Flags::of(flags);
     let unknown = flags.bits() & !F::all().bits();

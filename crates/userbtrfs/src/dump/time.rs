@@ -1,6 +1,6 @@
-//! Dates as text, in UTC: all that 64 bits of seconds can name.
+//! Dates as text, in UTC, for all times that 64 bits of seconds can represent.
 
-/// The date and time of day so many seconds after the start of 1970 (before it, where negative).
+/// Returns the date and time of day `seconds` after the start of 1970 (before it, if negative).
 pub(super) fn utc(seconds: i64) -> String {
     const DAY: i64 = 86_400;
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
@@ -9,7 +9,7 @@ pub(super) fn utc(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after the start of 1970.
+/// Returns the year, month and day of the Gregorian calendar, `days` after the start of 1970.
 ///
 /// Years are counted from March, so that a leap day is the last day of its year; the pattern of
 /// leap years repeats after 400 years of 146 097 days.

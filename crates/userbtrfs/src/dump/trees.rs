@@ -1,11 +1,11 @@
-//! Which trees are dumped, in which order, and the walk over each.
+//! The trees that are dumped, their order, and the walk over each.
 //!
 //! 1. A tree is dumped level by level from its root down. Each level is reached by a descent of
 //!    its own, so that one path is in memory; the blocks above are read again.
-//! 2. A descent ends: levels fall, and a block stands in one place of its tree only, since its
-//!    first key is the one that leads to it.
-//! 3. Blocks that a deletion, which did not come to its end, has given back are not visited.
-//! 4. Each damaged block is reported once a tree, when its own level is dumped.
+//! 2. A descent ends: the level decreases, and a block is in only one place of its tree, since its
+//!    first key must be that of the pointer to it.
+//! 3. Blocks that an unfinished deletion of a tree has freed already are not visited.
+//! 4. Each damaged block is reported once per tree, when its own level is dumped.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ use super::output::Output;
 use super::record::Show;
 use super::{DumpError, Format, TreeSelection, names};
 
-/// Dumps trees of a volume. What cannot be read is told to `damaged`.
+/// Dumps trees of a volume. The error of each block that cannot be read is passed to `damaged`.
 pub fn dump_tree(
     volume: &Volume,
     which: TreeSelection,
@@ -34,12 +34,12 @@ pub fn dump_tree(
     Ok(dump.output.finish()?)
 }
 
-/// Where a tree starts, and what is expected there.
+/// The root of a tree, and the properties that its block must have.
 #[derive(Clone, Copy)]
 struct Root {
     logical: Logical,
     expected: Expectation,
-    /// What stands before this key was given back.
+    /// Blocks whose keys are all before this one were freed.
     dropped: Key,
 }
 
@@ -107,7 +107,7 @@ impl Dump<'_> {
         self.tree(root)
     }
 
-    /// Dumps the trees of which the tree at `roots` has the wanted items; gives their number.
+    /// Dumps the trees whose items in the tree at `roots` are wanted; returns their number.
     fn trees_in(&mut self, roots: Root, wanted: &dyn Fn(Key) -> bool) -> Result<u64, DumpError> {
         let (volume, mut count) = (self.volume, 0);
         let mut each = |leaf: &TreeBlock| {
@@ -120,7 +120,7 @@ impl Dump<'_> {
             }
             Ok(())
         };
-        // Damage in the tree at `roots` is reported when that one is dumped.
+        // Damage in the tree at `roots` is reported when that tree is dumped.
         visit(volume, roots, 0, &mut |_| (), &mut each)?;
         Ok(count)
     }

@@ -1,4 +1,4 @@
-//! `cat`: the content of files. What cannot be read is reported, and the rest goes on.
+//! `cat`: writes the content of files. Errors are reported, and the next file follows.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     Ok(failures.code())
 }
 
-/// Writes what a reader reads.
+/// Writes all that a reader reads, holes as zeros.
 pub(in crate::cli) fn copy(mut reader: FileReader, out: &mut impl Write) -> Result<()> {
     while let Some(chunk) = reader.next_chunk()? {
         if let Some(bytes) = chunk.bytes() {

@@ -1,4 +1,4 @@
-//! `chmod`: permissions, in octal and in letters.
+//! `chmod`: changes permissions, given in octal or symbolically.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -44,27 +44,27 @@ impl RunVerb for ChmodArgs {
 /// A change of permissions.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
-    /// These; with five digits or more also those of a directory's set-id bits.
+    /// These bits; with five digits or more, the set-id bits of a directory are changed, too.
     Octal { bits: u32, is_long: bool },
-    /// What letters say, one after the other.
+    /// Symbolic changes, applied one after the other.
     Letters(Vec<Clause>),
 }
 
 /// One change of some bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Clause {
-    /// Bits of those for whom it is.
+    /// The bits of the classes of users that it changes.
     whom: u32,
-    /// Nobody was named, so the bits of the umask stay as they are.
+    /// No class was named, so the bits of the umask are not changed.
     heeds_umask: bool,
     how: How,
-    /// It was given in octal, and names the set-id bits of a directory, too.
+    /// It was given in octal, and changes the set-id bits of a directory, too.
     is_octal: bool,
-    /// Bits for everyone.
+    /// The bits, for all classes.
     bits: u32,
-    /// Also the right to execute, where it is a directory or someone has it.
+    /// Also the execute bits, if it is a directory or has one of them.
     executable: bool,
-    /// Also the rights that this class has.
+    /// Also the permissions of the class whose bits are shifted by this.
     like: Option<u32>,
 }
 
@@ -76,10 +76,10 @@ enum How {
 }
 
 impl Mode {
-    /// What becomes of permissions.
+    /// Returns the changed permissions.
     fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
-            // As with coreutils, a directory keeps these unless they are named, by more digits too.
+            // As in coreutils, fewer than five digits keep the set-id bits of a directory.
             Self::Octal { bits, is_long: false } if is_dir => bits | (mode & 0o6000),
             Self::Octal { bits, .. } => *bits,
             Self::Letters(clauses) => {
@@ -174,7 +174,7 @@ fn umask() -> u32 {
     digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0)
 }
 
-/// The bits of a class of users.
+/// Returns the bits of a class of users.
 fn class(letter: char) -> Option<u32> {
     Some(match letter {
         'u' => 0o4700,
@@ -197,7 +197,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Permissions in octal.
+/// Parses permissions in octal.
 pub(in crate::cli) fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= ALL);
     mode.ok_or_else(|| "not an octal mode".to_owned())
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn umask_counts_where_nobody_is_named() {
+    fn umask_applies_if_no_class_is_named() {
         assert_eq!((changed("+w", 0o444, false), changed("a+w", 0o444, false)), (0o644, 0o666));
         assert_eq!((changed("-w", 0o666, false), changed("=rw", 0o777, false)), (0o466, 0o644));
         assert_eq!(changed("+x", 0o644, false), 0o755);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn octal_modes_are_what_they_say() {
+    fn octal_mode_sets_its_bits() {
         assert_eq!(changed("640", 0o777, false), 0o640);
         assert_eq!(changed("4755", 0, false), 0o4755);
         assert_eq!((changed("755", 0o2700, true), changed("00755", 0o2700, true)), (0o2755, 0o755));
@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_large_x_is_for_what_is_executable_already() {
+    fn capital_x_applies_to_directories_and_executables() {
         assert_eq!(changed("a+X", 0o644, false), 0o644);
         assert_eq!(changed("a+X", 0o744, false), 0o755);
         assert_eq!(changed("a+X", 0o600, true), 0o711);
     }
 
     #[test]
-    fn other_words_are_refused() {
+    fn malformed_mode_is_refused() {
         for bad in ["", "rwx", "u", "u+q", "z+r", "u+r,", "u+rg"] {
             assert!(bad.parse::<Mode>().is_err(), "{bad}");
         }

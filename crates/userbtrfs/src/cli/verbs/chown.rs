@@ -1,4 +1,4 @@
-//! `chown`: owners and groups, by number.
+//! `chown`: changes owners and groups, given by number.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ fn id(text: &str) -> Result<Option<u32>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    // The greatest number stands for none.
+    // The greatest number is -1, which means "no change" in chown(2).
     let number = text.parse().ok().filter(|number| *number != u32::MAX);
     number.map(Some).ok_or_else(|| format!("{text}: not the number of a user or group"))
 }

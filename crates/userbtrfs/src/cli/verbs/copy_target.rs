@@ -1,4 +1,4 @@
-//! What `put`, `cp` and `mkfs --rootdir` share: a copy into an image, and where it goes.
+//! The copy into an image that `put`, `cp` and `mkfs --rootdir` share, and its destination.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use crate::cli::host::signals::{finish, raise_open_files, while_watched};
 use crate::cli::paths::last_name;
 use crate::cli::verbs::ls::shown;
 
-/// Who is told of what fails.
+/// A callback for each failure.
 pub(in crate::cli) type Report<'a> = &'a dyn Fn(ImportError);
 
-/// Copies with its progress shown; what fails is said, and counts at the end.
+/// Copies and shows the progress; failures are printed, and set the exit code.
 pub(in crate::cli) fn copy(
     verb: &str,
     global: &Global,
@@ -37,7 +37,7 @@ pub(in crate::cli) fn copy(
     finish(verb, global, &progress, started)
 }
 
-/// Where sources go.
+/// The destination of the sources.
 pub(in crate::cli) struct Target<'a> {
     filesystem: &'a Filesystem,
     path: &'a OsStr,
@@ -57,7 +57,7 @@ pub(in crate::cli) enum SourceKind {
 /// Symbolic links that are followed at most.
 const LINKS_MAX: usize = 40;
 
-/// Where a source goes.
+/// The destination of one source.
 pub(in crate::cli) enum Place {
     Named(Dir, Vec<u8>),
     /// The directory itself is filled.
@@ -65,7 +65,7 @@ pub(in crate::cli) enum Place {
 }
 
 impl<'a> Target<'a> {
-    /// Where so many sources go.
+    /// Opens the destination, which must be a directory if there are several sources.
     pub(in crate::cli) fn new(
         filesystem: &'a Filesystem,
         path: &'a OsStr,
@@ -82,9 +82,10 @@ impl<'a> Target<'a> {
         Ok(Self { filesystem, path, into })
     }
 
-    /// A source without a name to keep fills the destination, as with `cp -a SRC/. DEST`.
+    /// Returns the destination of a source. If the source has no name to keep, its entries are
+    /// copied into the directory itself, as with `cp -a SRC/. DEST`.
     ///
-    /// A destination that ends with a slash, and is not there, takes a directory alone.
+    /// A missing destination that ends with a slash is accepted only for a directory.
     pub(in crate::cli) fn of(&self, source: &OsStr, kind: SourceKind) -> Result<Place> {
         match (self.into.clone(), last_name(source.as_encoded_bytes())) {
             (Some(dir), Some(name)) => Ok(Place::Named(dir, name.to_vec())),
@@ -102,8 +103,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns the path to which the content of a file goes: as cp(1) does, it goes to where a link
-    /// leads, and what is no regular file is not replaced.
+    /// Returns the path to which the content of a file is written. As in cp(1), symbolic links are
+    /// followed, and it fails if they lead to something that is not a regular file.
     fn through(&self, path: &[u8]) -> Result<Vec<u8>> {
         let mut path = path.to_vec();
         for followed in 0..=LINKS_MAX {

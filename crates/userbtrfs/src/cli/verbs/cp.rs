@@ -1,4 +1,4 @@
-//! `cp`: copies of files and trees within the image.
+//! `cp`: copies files and trees within the image.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,7 +67,7 @@ impl CpArgs {
         ImportOptions { keep, ..ImportOptions::default() }
     }
 
-    /// What a source stands for.
+    /// Returns the inode of a source.
     fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
         if self.recursive || self.archive {
             return filesystem.lookup_no_follow(path);

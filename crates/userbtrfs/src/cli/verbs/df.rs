@@ -1,4 +1,4 @@
-//! `df`: what space is used for, in the words of `btrfs filesystem df`.
+//! `df`: shows the use of space, in the format of `btrfs filesystem df`.
 
 use std::io::Write;
 use std::process::ExitCode;

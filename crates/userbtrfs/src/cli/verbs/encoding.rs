@@ -1,8 +1,8 @@
 //! Values of extended attributes as text, in the forms of the attr tools.
 //!
-//! 1. `0x` comes before hexadecimal digits, `0s` before base64; text stands in double quotes, with
-//!    a backslash before a quote, a backslash, and the three octal digits of any other byte.
-//! 2. What is written is read back exactly.
+//! 1. Hexadecimal digits follow `0x`, base64 follows `0s`; text is in double quotes, with a
+//!    backslash before a quote, a backslash, and the three octal digits of any other byte.
+//! 2. Decoding an encoded value returns exactly that value.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// A value as text where it is printable, else as base64.
+/// Returns a value as text if it is printable, else as base64.
 pub(in crate::cli) fn encode(value: &[u8]) -> String {
     let printable = |text: &str| text.chars().all(|letter| !letter.is_control());
     match str::from_utf8(value).is_ok_and(printable) {
@@ -19,7 +19,7 @@ pub(in crate::cli) fn encode(value: &[u8]) -> String {
     }
 }
 
-/// A value in double quotes.
+/// Returns a value as text in double quotes.
 pub(in crate::cli) fn text(value: &[u8]) -> String {
     let mut shown = String::from("\"");
     let escape = |shown: &mut String, bytes: &[u8]| {
@@ -43,12 +43,12 @@ pub(in crate::cli) fn text(value: &[u8]) -> String {
     shown
 }
 
-/// A value in hexadecimal digits.
+/// Returns a value in hexadecimal digits.
 pub(in crate::cli) fn hex(value: &[u8]) -> String {
     crate::cli::text::hex(value)
 }
 
-/// A value in base64.
+/// Returns a value in base64.
 pub(in crate::cli) fn base64(value: &[u8]) -> String {
     let mut shown = String::from("0s");
     for bytes in value.chunks(3) {
@@ -62,7 +62,7 @@ pub(in crate::cli) fn base64(value: &[u8]) -> String {
     shown
 }
 
-/// The value that a text means; what is in none of the forms means itself.
+/// Returns the value of a text; a text in none of the forms is taken as it is.
 pub(in crate::cli) fn decode(shown: &[u8]) -> Result<Vec<u8>> {
     match shown {
         [b'0', b'x' | b'X', digits @ ..] => from_hex(digits).context("not hexadecimal"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn encoded_value_decodes_to_itself() {
         let all: Vec<u8> = (0..=255).collect();
         for len in 0..=256 {
             let value = &all[..len];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_means_itself() {
+    fn plain_text_decodes_to_itself() {
         for plain in [&b"abc"[..], b"", b"0", b"\"", b"a\\b", b"\xff"] {
             assert_eq!(decode(plain).unwrap(), plain);
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_value_is_refused() {
         for bad in [&b"0x1"[..], b"0xgg", b"0sA", b"0s=", b"0sA===", b"0s*", b"\"\\x\"", b"\"\\"] {
             let refused = decode(bad).is_err();
             assert_eq!(refused, bad != b"\"\\", "{bad:?}");

@@ -1,4 +1,4 @@
-//! `fallocate`: sets space of files aside, or gives it back.
+//! `fallocate`: allocates space for files, or frees it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `find`: everything below a path. What cannot be read is reported, and the rest goes on.
+//! `find`: lists everything below a path. Errors are reported, and the walk continues.
 
 use std::io::Write;
 use std::process::ExitCode;

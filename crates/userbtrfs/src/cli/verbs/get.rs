@@ -1,4 +1,4 @@
-//! `get`: trees out of the image.
+//! `get`: copies trees out of the image.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -46,11 +46,11 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
             let target = target(path, destination, into)?;
             let copied = || -> Result<()> {
                 let inode = filesystem.lookup_no_follow(path)?;
-                // A destination that ends with a slash, and is not there, takes a directory alone.
+                // A missing destination that ends with a slash is accepted only for a directory.
                 if !into && ends_with_slash(destination) && !inode.metadata()?.is_dir() {
                     bail!("{}: not a directory", destination.display());
                 }
-                // As cp(1) does, a file goes to where a link leads, and into a pipe or a device.
+                // As in cp(1), a link at the target is followed, and a pipe or device is written to.
                 match inode.metadata()?.is_file().then(|| through(&target)).transpose()?.flatten() {
                     Some(Through::File(real)) => extractor.extract(&inode, path, &real, &report),
                     Some(Through::Stream(real)) => write_into(&inode, &real)?,
@@ -70,11 +70,11 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
 enum Through {
     /// A regular file, by its path without links.
     File(PathBuf),
-    /// A pipe, a device or the like, which takes the content alone.
+    /// A pipe, a device or the like, to which only the content is written.
     Stream(PathBuf),
 }
 
-/// Returns where the content of a file goes if its destination is a link or no regular file.
+/// Returns the file to write to if the destination of a file is a link or no regular file.
 fn through(target: &Path) -> Result<Option<Through>> {
     let Ok(found) = target.symlink_metadata() else { return Ok(None) };
     let named = || target.display().to_string();
@@ -99,8 +99,8 @@ fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Where a source goes. The root of the image has no name: its entries go into the
-/// destination itself, as with `cp -a /. DEST`.
+/// Returns the destination of a source. The root of the image has no name: its entries are copied
+/// into the destination itself, as with `cp -a /. DEST`.
 fn target(path: &[u8], destination: &Path, into: bool) -> Result<PathBuf> {
     if !into {
         return Ok(destination.to_path_buf());

@@ -1,4 +1,4 @@
-//! `getfattr`: shows extended attributes. What cannot be read is reported, and the rest goes on.
+//! `getfattr`: shows extended attributes. Errors are reported, and the next file follows.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -92,7 +92,7 @@ impl GetfattrArgs {
         })
     }
 
-    /// The attributes to show, by name.
+    /// Returns the attributes to show, sorted by name.
     fn wanted(&self, inode: &Inode) -> Result<Xattrs> {
         if let Some(name) = &self.name {
             let name = name.as_encoded_bytes();

@@ -1,4 +1,4 @@
-//! `ln`: more names for files, and symbolic links.
+//! `ln`: makes hard links and symbolic links.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `ls`: what is in directories. What cannot be read is reported, and the rest goes on.
+//! `ls`: lists directories. Errors are reported, and the listing continues.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -51,7 +51,7 @@ fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> R
     list.end()
 }
 
-/// What a directory holds, or the one thing at a path.
+/// The entries of a directory, or the one file at a path.
 struct Listing<'a> {
     path: &'a [u8],
     directory: bool,
@@ -75,7 +75,7 @@ impl Listing<'_> {
     }
 }
 
-/// Calls `show` for each path, and for the directories below where they are asked for.
+/// Calls `show` for each path, and with `--recursive` for the directories below it.
 fn for_each_listing(
     filesystem: &Filesystem,
     args: &LsArgs,
@@ -117,7 +117,7 @@ fn list_one(
     Ok(())
 }
 
-/// What a directory holds, by name.
+/// Returns the entries of a directory, sorted by name.
 fn listing<'a>(
     inode: &Inode,
     path: &'a [u8],
@@ -164,7 +164,7 @@ fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -
     Ok(())
 }
 
-/// An inode as a document.
+/// Returns the attributes of an inode as JSON.
 pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
     let flags: Vec<_> = metadata.flags.iter_names().map(|(name, _)| name).collect();
     let mut document = json!({
@@ -195,7 +195,7 @@ pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
     Ok(document)
 }
 
-/// A path that was given on the command line, for messages.
+/// Returns a path that was given on the command line, quoted for messages.
 pub(crate) fn shown(path: &OsStr) -> String {
     Quoted(path.as_encoded_bytes()).to_string()
 }

@@ -1,4 +1,4 @@
-//! `mv`: gives files other names.
+//! `mv`: renames files.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

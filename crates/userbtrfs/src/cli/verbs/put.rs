@@ -1,4 +1,4 @@
-//! `put`: trees into the image.
+//! `put`: copies trees into the image.
 
 use std::ffi::OsString;
 use std::fs;

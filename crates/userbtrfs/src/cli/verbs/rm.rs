@@ -1,5 +1,5 @@
-//! `rm`: removes files, and directories with what is in them. What cannot be removed is reported
-//! and stays, with the directories that it is in, and the rest goes on.
+//! `rm`: removes files, and directories with their content. A file that cannot be removed is
+//! reported and stays, with the directories that contain it; the removal of the others continues.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ impl RmArgs {
             return filesystem.remove_file(path);
         }
         filesystem.remove_dir_all_with(path, |below, error| {
-            // After this nothing can be removed.
+            // After this error nothing can be removed.
             if error.errno() == EROFS {
                 return Err(error);
             }

@@ -29,7 +29,7 @@ pub(crate) struct SetfattrArgs {
     #[arg(long)]
     no_dereference: bool,
     /// Say what is done
-    // In the place of the option of all verbs, whose letter is taken here.
+    // Replaces the global option, whose letter `-v` is `--value` here.
     #[arg(long, action = clap::ArgAction::Count)]
     verbose: u8,
 }

@@ -1,5 +1,5 @@
-//! `stat`: the attributes of files, with their extended attributes and extents. What cannot be
-//! read is reported, and the rest goes on.
+//! `stat`: shows the attributes of files, with their extended attributes and extents. Errors are
+//! reported, and the next file follows.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `truncate`: gives files another size.
+//! `truncate`: changes the size of files.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -62,7 +62,7 @@ enum NewSize {
 }
 
 impl NewSize {
-    /// What the size becomes; nothing where no number has it.
+    /// Returns the new size; `None` if it overflows.
     fn of(self, old: u64) -> Option<u64> {
         match self {
             Self::Exactly(size) => Some(size),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_given_or_reckoned() {
+    fn new_size_is_absolute_or_relative_to_old_size() {
         let new = |text: &str, old| text.parse::<NewSize>().unwrap().of(old);
         assert_eq!(new("4k", 1), Some(4096));
         assert_eq!((new("+1k", 1), new("+1", u64::MAX)), (Some(1025), None));

@@ -13,13 +13,13 @@ use userbtrfs_format::Quoted;
 use super::target::{TargetDir, failed};
 use super::{ExportError, Report};
 
-/// Bits of a mode that give their file the rights of its owner or group.
+/// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID: u32 = 0o6000;
 
-/// Lists of who else may do what: with something, and with what is made in it.
+/// The attributes that hold the access and the default POSIX ACL.
 const LISTS: [&CStr; 2] = [c"system.posix_acl_access", c"system.posix_acl_default"];
 
-/// Where attributes go.
+/// The file that gets the attributes.
 pub(super) enum Place<'a> {
     /// A file or directory that is open.
     Open(&'a dyn AsFdObject),
@@ -27,7 +27,7 @@ pub(super) enum Place<'a> {
     Named(&'a TargetDir, &'a CString),
 }
 
-/// `AsFd`, as an object.
+/// `AsFd` as a trait object.
 pub(super) trait AsFdObject {
     fn fd(&self) -> std::os::fd::BorrowedFd<'_>;
 }
@@ -38,8 +38,9 @@ impl<T: AsFd> AsFdObject for T {
     }
 }
 
-/// Gives what was made the attributes of what it was made from. What fails or cannot be kept is
-/// given to `report`, and the rest goes on.
+/// Sets the attributes of a copy to those of its source. Failures, and attributes that cannot be
+/// kept, are passed to `report`, and the rest is still set; but the mode is not set if an ACL
+/// cannot be removed.
 pub(super) fn apply(
     report: &Report<'_>,
     source: &Inode,
@@ -55,7 +56,7 @@ pub(super) fn apply(
         }
     };
     let owned = match place.set_owner(metadata) {
-        // The latter where the owner has no number in this namespace of users.
+        // EINVAL: the owner is not mapped in this user namespace.
         Err(error @ (Errno::PERM | Errno::INVAL)) => {
             report(not_kept(path, "owner".to_owned(), error));
             false
@@ -64,16 +65,16 @@ pub(super) fn apply(
     };
     let given = give_xattrs(report, source, place, path);
     if !metadata.is_symlink() {
-        // Rights of an owner are not given to a file that has another.
+        // The set-id bits must not be set on a file with another owner.
         let mode = metadata.mode & if owned { 0o7777 } else { 0o7777 & !SET_ID };
-        // With a list that is not its own, the mode would give rights to those whom that names.
+        // With an ACL that is not the source's, the mode would grant rights to users named there.
         let _ = or_report("remove access list", place.remove_lists(&given))
             && or_report("set mode", place.set_mode(mode));
     }
     or_report("set times", place.set_times(metadata));
 }
 
-/// Gives what was made the extended attributes of its source, and tells which ones it got.
+/// Sets the extended attributes of the source, and returns the names of those that were set.
 fn give_xattrs(
     report: &Report<'_>,
     source: &Inode,
@@ -127,15 +128,15 @@ impl Place<'_> {
         }
     }
 
-    /// Removes the access lists that it was not given: it has them from the directory it was made
-    /// in, or had them before.
+    /// Removes the ACLs that are not in `given`: they were inherited from the parent directory, or
+    /// were there before.
     fn remove_lists(&self, given: &[Vec<u8>]) -> Result<(), Errno> {
         let others =
             LISTS.into_iter().filter(|list| !given.iter().any(|name| name == list.to_bytes()));
         for list in others {
             match self.remove_xattr(list) {
                 Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
-                // It was just made: it is `/proc` that is not there.
+                // The file was just made, so it is `/proc` that is missing.
                 Err(Errno::NOENT) if matches!(self, Self::Named(..)) => {}
                 Err(error) => return Err(error),
             }
@@ -143,7 +144,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Removes an attribute. Few things have one: asking is cheaper than telling.
+    /// Removes an attribute. Few files have one, and a query is cheaper than a removal.
     fn remove_xattr(&self, name: &CStr) -> Result<(), Errno> {
         match self {
             Self::Open(file) => {
@@ -181,13 +182,14 @@ impl Place<'_> {
     }
 }
 
-/// A path for calls that do not take a directory and a name.
+/// Returns a path for calls that do not take a directory and a name.
 fn path_of(dir: &TargetDir, name: &CStr) -> Vec<u8> {
     let dir = format!("/proc/self/fd/{}/", dir.fd.as_raw_fd());
     [dir.as_bytes(), name.to_bytes()].concat()
 }
 
-/// Whether a new file has the right owner already, as most do: asking is cheaper than telling.
+/// Returns true if a file already has the wanted owner, as most new files do: a query is cheaper
+/// than a change.
 fn owner_is(fd: std::os::fd::BorrowedFd<'_>, wanted: &Metadata) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|is| is.st_uid == wanted.uid && is.st_gid == wanted.gid)
 }

@@ -1,4 +1,4 @@
-//! Filling files.
+//! Writes the content of files.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::job::Filling;
 use super::target::failed;
 use super::{ExportError, Progress};
 
-/// Writes the part that `reader` gives into a file that is empty there, holes as holes.
+/// Writes the part that `reader` reads into a file that is still empty there; holes stay holes.
 pub(super) fn fill(
     progress: &Progress,
     mut reader: FileReader,
@@ -27,7 +27,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Gives a file that ends in a hole its size.
+/// Sets the size of a file that ends in a hole.
 pub(super) fn set_size(file: &Filling) -> Result<(), ExportError> {
     if file.end() >= file.new.metadata.size {
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) fn set_size(file: &Filling) -> Result<(), ExportError> {
         .map_err(|error| failed(&file.new.path, "set size", error))
 }
 
-/// An error of the source of a file.
+/// Returns an error of reading the source of a file.
 pub(super) fn source_error(file: &Filling, error: userbtrfs_engine::Error) -> ExportError {
     ExportError::Source { path: file.new.source.clone(), error: Box::new(error) }
 }

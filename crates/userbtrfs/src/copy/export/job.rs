@@ -1,10 +1,10 @@
-//! Files on their way from the walker to the workers, large ones in parts of their data.
+//! The queue of files from the walker to the workers; large files are queued in parts.
 //!
-//! 1. At most [`QUEUE_MAX`] parts of opened files wait, so that descriptors and memory stay
+//! 1. At most [`QUEUE_MAX`] parts of opened files are queued, so that descriptors and memory stay
 //!    bounded.
 //! 2. A worker takes several small files at once and starts to read all of them before it
 //!    writes the first.
-//! 3. Who is done with the last part of a file completes it.
+//! 3. The thread that finishes the last part of a file completes the file.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -18,20 +18,20 @@ use userbtrfs_engine::api::{Inode, Metadata};
 
 use super::target::TargetDir;
 
-/// Parts that may wait.
+/// The maximum number of queued parts.
 const QUEUE_MAX: usize = 128;
 
-/// Parts that a worker takes at once, and the bytes they may have together.
+/// The maximum number of parts that a worker takes at once, and of their bytes if they are several.
 const BATCH_MAX: usize = 16;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// A file that is being filled.
 pub(super) struct Filling {
-    /// What it is.
+    /// The file.
     pub(super) new: NewFile,
     parts_left: AtomicUsize,
     failed: AtomicBool,
-    /// How far it was written.
+    /// The end of the data written so far.
     end: AtomicU64,
 }
 
@@ -46,19 +46,19 @@ pub(super) struct NewFile {
     pub(super) path: PathBuf,
 }
 
-/// How a part of a file ended.
+/// The state of a file after one of its parts is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Others are not done.
+    /// Other parts are not done.
     Parts,
-    /// It was the last, and all is well.
+    /// That was the last part, and all succeeded.
     Nothing,
-    /// It was the last, and some part failed.
+    /// That was the last part, and some part failed.
     Failure,
 }
 
 impl Filling {
-    /// A file with one part to come.
+    /// Creates a file with one pending part.
     pub(super) fn new(new: NewFile) -> Self {
         Self {
             new,
@@ -68,32 +68,32 @@ impl Filling {
         }
     }
 
-    /// Notes that one more part is to come. The caller has one that is not done.
+    /// Adds a pending part. The caller must have one that is not done.
     pub(super) fn add_part(&self) {
         self.parts_left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that bytes were written up to here.
+    /// Records that bytes were written up to `end`.
     pub(super) fn written(&self, end: u64) {
         self.end.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// How far it was written.
+    /// Returns the end of the data written so far.
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Whether a part of it failed.
+    /// Returns true if a part of the file failed.
     pub(super) fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Notes that a part is done, and says what is left.
+    /// Records that a part is done, and returns the state of the file.
     pub(super) fn part_done(&self, failed: bool) -> Left {
         if failed {
             self.failed.store(true, Ordering::Relaxed);
         }
-        // What the other parts did is seen by who is last.
+        // AcqRel: the thread that finishes last sees the effects of all other parts.
         match self.parts_left.fetch_sub(1, Ordering::AcqRel) {
             1 if self.is_failed() => Left::Failure,
             1 => Left::Nothing,
@@ -108,13 +108,13 @@ pub(super) struct Job {
     pub(super) range: Range<u64>,
 }
 
-/// The parts that wait.
+/// The queue of parts.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// For workers: there is something to do, or nothing will come.
+    /// Wakes workers: a part was added, or the queue was closed.
     work: Condvar,
-    /// For the walker: there is room.
+    /// Wakes the walker: the queue is no longer full.
     room: Condvar,
 }
 
@@ -122,12 +122,13 @@ pub(super) struct Queue {
 struct State {
     jobs: VecDeque<Job>,
     closed: bool,
-    /// Workers that wait. None is woken where none waits: that would cost a system call a file.
+    /// The number of waiting workers. `push` notifies only if there are any, which saves a system
+    /// call per file.
     idle: usize,
 }
 
 impl Queue {
-    /// Adds a part; waits while too many do.
+    /// Adds a part; waits while the queue is full.
     pub(super) fn push(&self, job: Job) {
         let state = self.state.lock().expect("no one panics with it");
         let full = |state: &mut State| state.jobs.len() >= QUEUE_MAX;
@@ -138,13 +139,13 @@ impl Queue {
         }
     }
 
-    /// No more parts come.
+    /// Closes the queue: no more parts will be added.
     pub(super) fn close(&self) {
         self.state.lock().expect("no one panics with it").closed = true;
         self.work.notify_all();
     }
 
-    /// The next parts; none when all are done.
+    /// Waits for the next parts; returns none once the queue is closed and empty.
     pub(super) fn take(&self) -> Vec<Job> {
         let mut state = self.state.lock().expect("no one panics with it");
         if state.jobs.is_empty() {

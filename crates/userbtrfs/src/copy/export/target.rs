@@ -1,4 +1,4 @@
-//! Making things in the destination, each relative to its opened directory.
+//! Creates files in the destination, each relative to its opened directory.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -18,12 +18,12 @@ pub(super) struct TargetDir {
     pub(super) path: PathBuf,
 }
 
-/// Permissions while something is being made: no one else's business.
+/// Permissions of incomplete files and directories: access for their owner only.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIR: Mode = Mode::RWXU;
 
 impl TargetDir {
-    /// Opens a directory that exists; links on the way are the caller's own.
+    /// Opens an existing directory; symbolic links in the caller's path are followed.
     pub(super) fn open(path: &Path) -> Result<Self, ExportError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -31,12 +31,12 @@ impl TargetDir {
         Ok(Self { fd, path: path.to_path_buf() })
     }
 
-    /// The path of a name in it, for messages and for links to it.
+    /// Returns the path of a name in it, for messages and hard links.
     pub(super) fn join(&self, name: &CString) -> PathBuf {
         self.path.join(OsStr::from_bytes(name.as_bytes()))
     }
 
-    /// Makes a directory, or opens it if it is there.
+    /// Makes a directory, or opens an existing one.
     pub(super) fn make_dir(&self, name: &CString) -> Result<Self, ExportError> {
         let path = self.join(name);
         match rustix::fs::mkdirat(&self.fd, name, PRIVATE_DIR) {
@@ -75,7 +75,7 @@ impl TargetDir {
         })
     }
 
-    /// Makes another name of what was made at `first`.
+    /// Makes a hard link to the file at `first`.
     pub(super) fn make_hard_link(&self, name: &CString, first: &Path) -> Result<(), ExportError> {
         let link = || match linkat(CWD, first, &self.fd, name, AtFlags::empty()) {
             Err(Errno::EXIST) if self.leads_to(name, first)? => Ok(()),
@@ -84,14 +84,14 @@ impl TargetDir {
         self.replacing(name, "link", link)
     }
 
-    /// Whether a name in it and a path lead to one inode.
+    /// Returns true if a name in it and a path lead to the same inode.
     fn leads_to(&self, name: &CString, path: &Path) -> Result<bool, Errno> {
         let there = statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let wanted = lstat(path)?;
         Ok((there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino))
     }
 
-    /// Does `make`; if something that is no directory is in the way, removes it first.
+    /// Calls `make`; if a non-directory exists at `name`, removes it and calls `make` again.
     fn replacing<T>(
         &self,
         name: &CString,
@@ -110,7 +110,7 @@ impl TargetDir {
 
     /// Removes a file that is not complete.
     pub(super) fn remove(&self, name: &CString) {
-        // It may be gone already, and there is no one to tell.
+        // Best effort: it may be gone already.
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 }

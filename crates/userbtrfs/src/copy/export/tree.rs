@@ -1,4 +1,4 @@
-//! The walk: names and directories in order, files handed to workers.
+//! Walks the source: makes names and directories in order, and hands files to workers.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -42,7 +42,7 @@ pub(super) fn copy(
         for started in 0..extractor.options.workers.max(1) {
             match thread::Builder::new().spawn_scoped(scope, || worker.run()) {
                 Ok(_) => {}
-                // The others do its work.
+                // The workers that were started do its work.
                 Err(_) if started > 0 => break,
                 Err(error) => {
                     Progress::add(&extractor.progress.errors, 1);
@@ -80,13 +80,13 @@ struct Level {
     target: Arc<TargetDir>,
 }
 
-/// What is to be copied, and where to.
+/// An inode to copy, and its destination.
 struct Item<'a> {
     inode: Inode,
     source: Vec<u8>,
     parent: &'a Arc<TargetDir>,
     name: CString,
-    /// The entry that leads to it; none to where the copy starts.
+    /// The entry that leads to it; `None` for the root of the copy.
     way: Option<(&'a Dir, &'a DirEntry)>,
 }
 
@@ -168,7 +168,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Gives a link or special file its attributes.
+    /// Sets the attributes of a link or special file.
     fn complete(&self, item: &Item<'_>, metadata: &Metadata) {
         let path = item.parent.join(&item.name);
         let place = Place::Named(item.parent, &item.name);
@@ -204,7 +204,7 @@ impl Copy<'_> {
         let dir = dir.map_err(|error| source_error(&item.source, error))?;
         let target = Arc::new(item.parent.make_dir(&item.name)?);
         let foreign = id.subvolume != self.subvolume && self.extractor.options.one_subvolume;
-        // The place of a subvolume that is left out is listed from past its end.
+        // A subvolume that is left out has its listing start past its end, which finds nothing.
         let entries = dir.entries_from(if foreign { u64::MAX } else { 0 });
         self.levels.push(Level { dir, metadata, source: item.source, entries, target });
         Ok(())
@@ -218,7 +218,7 @@ impl Copy<'_> {
     }
 }
 
-/// A name that cannot lead out of its directory.
+/// Returns the name if it cannot lead out of its directory.
 fn safe_name(name: &[u8]) -> Option<CString> {
     let harmless = !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/');
     CString::new(name).ok().filter(|_| harmless)

@@ -1,4 +1,4 @@
-//! Workers: they fill files, part by part, and complete them.
+//! The workers, which fill files part by part and complete them.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use super::{ExportError, Progress, Report};
 /// Bytes in a part of a large file.
 const PART: u64 = 16 << 20;
 
-/// What a worker, and the walker that feeds it, need.
+/// The state that the workers and the walker share.
 pub(super) struct Worker<'a> {
     pub(super) progress: &'a Progress,
     pub(super) queue: &'a Queue,
@@ -37,7 +37,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Queues a file: a small one whole, of a large one each part that holds data.
+    /// Queues a file: a small one whole, a large one as the parts that hold data.
     pub(super) fn hand_over(&self, file: Arc<Filling>) {
         let size = file.new.metadata.size;
         if size <= PART {
@@ -62,7 +62,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Notes how a part ended; who ends the last one completes the file.
+    /// Records how a part ended; after the last part, completes or discards the file.
     fn part_done(&self, file: &Filling, filled: Result<(), ExportError>) {
         let left = file.part_done(filled.is_err() || self.progress.is_stopped());
         if let Err(error) = filled
@@ -92,7 +92,7 @@ impl Worker<'_> {
     }
 }
 
-/// Where the next data after an offset starts.
+/// Returns the start of the next data at or after an offset; `None` if there is none.
 fn next_data(file: &File, offset: u64) -> Result<Option<u64>, Error> {
     match file.seek_data(offset) {
         Ok(start) => Ok(Some(start)),
@@ -112,7 +112,7 @@ fn open(job: &Job) -> Result<FileReader, ExportError> {
     reader().map_err(|error| source_error(&job.file, error))
 }
 
-/// Gives a file that was filled its attributes.
+/// Sets the attributes of a file that was filled.
 fn complete(file: &Filling, report: &Report<'_>) {
     let place = Place::Open(&file.new.file);
     attributes::apply(report, &file.new.inode, &file.new.metadata, &place, &file.new.path);

@@ -1,10 +1,10 @@
-//! Steps through a tree that is copied.
+//! Events of the walk through a tree that is copied.
 //!
-//! 1. Each directory is entered, then left; what is in it comes between.
-//! 2. A file begins, then comes its data in ascending order, then its end. What no data covers is
-//!    a hole.
-//! 3. A failure stands for one name, or for the file that has begun and has not ended; the steps go
-//!    on behind it.
+//! 1. Each directory is entered, then left; the events of its entries are between.
+//! 2. A file is its beginning, its data in ascending order, then its end. A range that no data
+//!    covers is a hole.
+//! 3. A failure concerns one name, or the file that has begun and has not ended; more events
+//!    follow it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,25 +19,25 @@ use super::ImportError;
 pub(super) struct Xattrs {
     /// Names and values.
     pub(super) found: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The names of those that are listed and cannot be read, and why.
+    /// The names of those that are listed but cannot be read, with the errors.
     pub(super) unread: Vec<(Vec<u8>, Errno)>,
 }
 
-/// A step.
+/// An event.
 pub(super) enum TreeEvent {
-    /// A directory, and what is in it follows.
+    /// A directory; the events of its entries follow.
     Enter(Node),
     /// The directory that was entered last, and not left, is complete.
     Leave,
-    /// What has no content: a link, a device, a pipe or a socket.
+    /// A file without content: a link, a device, a pipe or a socket.
     Other(Node),
-    /// A file, and its content follows.
+    /// A regular file; its content follows.
     Begin(Node),
     /// Data of the file that has begun.
     Data {
-        /// Where it is in the file.
+        /// Its offset in the file.
         offset: u64,
-        /// Where it is in the bytes that come with the step.
+        /// Its range in the bytes that are passed with the event.
         bytes: Range<usize>,
     },
     /// The file that has begun is complete.
@@ -49,21 +49,21 @@ pub(super) enum TreeEvent {
     Failed(ImportError),
 }
 
-/// What stands at a name.
+/// An inode of the source, under one of its names.
 pub(super) struct Node {
-    /// The name it gets; none for a directory whose content alone is copied.
+    /// The name of the copy; `None` for a directory of which only the entries are copied.
     pub(super) name: Option<Vec<u8>>,
-    /// Where it is in the source.
+    /// The path in the source.
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
     pub(super) attributes: Attributes,
     pub(super) xattrs: Xattrs,
     pub(super) origin: Origin,
-    /// Whether it is no directory and has other names.
+    /// True if it has other names and is not a directory.
     pub(super) several: bool,
 }
 
-/// What it is.
+/// The kind of an inode.
 pub(super) enum Kind {
     Directory,
     File,
@@ -72,19 +72,19 @@ pub(super) enum Kind {
     Special((u32, u32)),
 }
 
-/// Which inode it is.
+/// The identity of an inode of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
-    /// Of the machine: its device and its number.
+    /// An inode of the host: its device and inode number.
     Machine(u64, u64),
-    /// Of the filesystem itself.
+    /// An inode of the same filesystem.
     Inside(InodeId),
 }
 
-/// Attributes as `stat` gives them.
+/// Attributes as `stat` returns them.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes {
-    /// With the type.
+    /// With the file type.
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,

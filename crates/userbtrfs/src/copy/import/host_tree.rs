@@ -1,8 +1,9 @@
-//! What is on the machine, as steps through a tree.
+//! A walk through the host's files.
 //!
-//! 1. What is in a directory comes in the order of inode numbers, in which disks have it.
-//! 2. Nothing is followed but the path that is given; a name is read relative to its opened parent
-//!    directory.
+//! 1. The entries of a directory are read in the order of inode numbers, which is likely their
+//!    order on disk.
+//! 2. No symbolic link is followed, except in the path that the caller gives; a name is read
+//!    relative to its opened parent directory.
 
 mod content;
 mod xattrs;
@@ -22,7 +23,7 @@ use super::prefetch::{Next, Source};
 use content::FileContent;
 use xattrs::{NamedFile, OpenFile, XattrReader};
 
-/// See the module's text.
+/// A walk through the host's files.
 pub(super) struct HostTree {
     first: Option<Next<FileContent>>,
     levels: Vec<Level>,
@@ -34,7 +35,7 @@ pub(super) struct HostTree {
 struct Level {
     fd: OwnedFd,
     path: PathBuf,
-    /// What is in it, last first.
+    /// Its names, last first.
     names: Vec<Name>,
 }
 
@@ -45,7 +46,7 @@ struct Name {
 }
 
 impl HostTree {
-    /// What is at a path, which is not followed at its end, to be made under a name.
+    /// Starts at a path, to be copied as `name`. A link at the end of the path is not followed.
     pub(super) fn of(
         path: &Path,
         name: &[u8],
@@ -59,7 +60,7 @@ impl HostTree {
         Ok(machine)
     }
 
-    /// What is in a directory.
+    /// Starts at a directory of which only the entries are copied.
     pub(super) fn inside(path: &Path, except: Option<(u64, u64)>) -> Result<Self, ImportError> {
         let mut machine = Self::empty(except);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -72,7 +73,7 @@ impl HostTree {
         Self { first: None, levels: Vec::new(), xattrs: XattrReader::new(), except }
     }
 
-    /// Reads what stands at a name of a directory.
+    /// Reads the inode at a name of a directory.
     fn look(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -95,7 +96,7 @@ impl HostTree {
         };
         match kind {
             FileType::Directory => self.enter(open(OFlags::DIRECTORY)?, &path, Some(name)),
-            // What has become a pipe meanwhile shall not be waited for.
+            // If it has become a pipe since it was listed, the open must not block.
             FileType::RegularFile => self.begin(open(OFlags::NONBLOCK)?, path, name),
             _ => {
                 let stat = stat()?;
@@ -175,7 +176,7 @@ impl Source for HostTree {
         let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
         let depth = self.levels.len();
         let next = self.look(level.fd.as_fd(), &name, kind, path, name.as_bytes());
-        // Below what may just have been entered.
+        // Below the directory that `look` may just have entered.
         self.levels.insert(depth, level);
         Some(next.unwrap_or_else(|error| Next::Step(TreeEvent::Failed(error))))
     }
@@ -201,7 +202,7 @@ fn node(name: Option<&[u8]>, path: PathBuf, kind: Kind, stat: &Stat, xattrs: Xat
     }
 }
 
-/// The names in a directory, by inode number, last first.
+/// Returns the names in a directory, by descending inode number.
 fn read_names(fd: &OwnedFd) -> Result<Vec<Name>, Errno> {
     let mut names = Vec::new();
     for entry in fs::Dir::read_from(fd)? {

@@ -1,7 +1,7 @@
-//! What is in a filesystem, as steps through a tree: the source of a copy within it.
+//! A walk through the files of an image: the source of a copy within it.
 //!
-//! 1. What is in a directory comes in the order of the directory.
-//! 2. Nothing is followed but the path that is given.
+//! 1. The entries of a directory are read in the order of the directory.
+//! 2. No symbolic link is followed, except in the path that the caller gives.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,21 +16,21 @@ use super::ImportError;
 use super::event::{Attributes, Kind, Node, Origin, TreeEvent, Xattrs};
 use super::prefetch::{Content, Next, Piece, Source};
 
-/// See the module's text.
+/// A walk through the files of an image.
 pub(super) struct ImageTree {
     walk: Walk,
-    /// Where the walk starts.
+    /// The path at which the walk starts.
     path: PathBuf,
-    /// The name of what the walk starts with; none where only its content is copied.
+    /// The name of the copy of the first inode; `None` if only its entries are copied.
     name: Option<Vec<u8>>,
-    /// What the walk came to last, and is not given yet.
+    /// The last entry of the walk, if it is not returned yet.
     upcoming: Option<WalkEntry>,
-    /// Directories that were entered and not left.
+    /// The number of directories that were entered and not left.
     entered: usize,
 }
 
 impl ImageTree {
-    /// What is at and below an inode, to be made in a directory under a name.
+    /// Starts at an inode, to be copied into the directory `to` as `name`.
     pub(super) fn new(
         source: &Inode,
         path: &[u8],
@@ -45,7 +45,7 @@ impl ImageTree {
         Ok(Self { walk, path, name, upcoming: None, entered: 0 })
     }
 
-    /// Gives what the walk came to, once all that is not above it was left.
+    /// Returns the event of an entry, after leaving the directories that do not contain it.
     fn give(&mut self, entry: WalkEntry) -> Next<FileContent> {
         if self.entered > entry.depth {
             self.upcoming = Some(entry);
@@ -98,7 +98,7 @@ impl Source for ImageTree {
     }
 }
 
-/// Whether a directory is `above` or below it, as far as its subvolume goes.
+/// Returns true if `dir` is `above` or below it; looks no further than the subvolume of `dir`.
 fn is_within(dir: &Dir, above: &Inode) -> Result<bool, Error> {
     let mut seen = HashSet::new();
     let mut way = Some(dir.inode().clone());
@@ -146,11 +146,11 @@ fn attributes(metadata: &Metadata) -> Attributes {
     Attributes { mode, uid, gid, accessed, modified }
 }
 
-/// The content of a file, in chunks as the filesystem has it.
+/// The content of a file, in the chunks of its reader.
 pub(super) struct FileContent {
     reader: FileReader,
     path: PathBuf,
-    /// The chunk that is given now, and how much of it was.
+    /// The current chunk, and how many of its bytes were returned.
     current: Option<(Chunk, usize)>,
     end: u64,
 }
@@ -161,7 +161,7 @@ impl FileContent {
         Ok(Self { reader, path: path.to_path_buf(), current: None, end: 0 })
     }
 
-    /// The next of the current chunk.
+    /// Returns the next piece of the current chunk; `None` if there is no more data in it.
     fn give(&mut self, room: &mut [u8]) -> Option<Piece> {
         let (chunk, done) = self.current.as_mut()?;
         let left = &chunk.bytes()?[*done..];

@@ -1,9 +1,9 @@
-//! A source that is read ahead of its use, by a thread of its own.
+//! Reads a source ahead of its use, in a thread of its own.
 //!
-//! 1. Steps come in batches, each with the bytes of files that are in it.
-//! 2. Batches go round between the two threads: their number and their size bound the memory.
-//! 3. A file is given to the batch in whole sectors, as far as it has them.
-//! 4. A file that was given up is not read on.
+//! 1. Events are passed in batches, each with the file data of its events.
+//! 2. Batches circulate between the two threads: their number and their size bound the memory.
+//! 3. A file is read into a batch in whole sectors, as far as it has them.
+//! 4. A cancelled file is not read any further.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,27 +13,27 @@ use std::thread;
 use super::ImportError;
 use super::event::{Node, TreeEvent};
 
-/// Batches that go round.
+/// The number of batches.
 const BATCHES: usize = 4;
 
-/// Bytes of files in a batch, and how few may be left for more to be read into it.
+/// The size of a batch's data buffer, and the least free space in it for another read.
 const BYTES: usize = 1 << 20;
 const ROOM_MIN: usize = 64 << 10;
 
-/// Steps in a batch.
+/// The number of events in a full batch.
 const STEPS: usize = 512;
 
 const SECTOR: usize = 4096;
 
-/// What is copied.
+/// A tree to copy.
 pub(super) trait Source {
     type Content: Content;
 
-    /// The next step. It is no data, and where a file begins, its content comes along.
+    /// Returns the next event. It is never data; a file is returned with its content.
     fn next(&mut self) -> Option<Next<Self::Content>>;
 }
 
-/// What a source gives.
+/// An event, or a file with its content.
 pub(super) enum Next<C> {
     Step(TreeEvent),
     File(Node, C),
@@ -53,24 +53,24 @@ pub(super) enum Piece {
     },
     End {
         size: u64,
-        /// What is to be said of the file, which is kept.
+        /// A warning about the file, which is kept.
         remark: Option<ImportError>,
     },
 }
 
-/// Steps, and the bytes that are in them.
+/// Events, and the file data that they refer to.
 pub(super) struct Batch {
     steps: Vec<TreeEvent>,
     bytes: Vec<u8>,
     used: usize,
 }
 
-/// How many files had begun when one was given up.
+/// The number of the file that was cancelled last: files are numbered from 1 as they begin.
 #[derive(Default)]
 pub(super) struct Cancelled(AtomicU64);
 
 impl Cancelled {
-    /// Gives up the file that was the `begun`-th to begin.
+    /// Cancels the `begun`-th file.
     pub(super) fn give_up(&self, begun: u64) {
         self.0.store(begun, Ordering::Relaxed);
     }
@@ -80,9 +80,9 @@ impl Cancelled {
     }
 }
 
-/// Calls `take` for each step of a source and the bytes that come with it, until it says no.
+/// Calls `take` with each event of a source and the file data of its batch, until it returns false.
 ///
-/// Fails, before the first step, if the thread that reads cannot be started.
+/// Fails, before the first event, if the thread that reads cannot be started.
 pub(super) fn each_step<S: Source + Send>(
     source: S,
     given_up: &Cancelled,
@@ -96,14 +96,14 @@ pub(super) fn each_step<S: Source + Send>(
     thread::scope(|scope| {
         let fill = move || Filler::new(source, given_up).run(&empty, &full);
         thread::Builder::new().spawn_scoped(scope, fill)?;
-        // Both ends go when this ends, and the other thread ends with them.
+        // Both ends are dropped when this closure returns, which ends the other thread.
         let (batches, back) = (batches, back);
         for mut batch in &batches {
             let Batch { steps, bytes, .. } = &mut batch;
             if !steps.drain(..).all(|step| take(step, bytes)) {
                 return Ok(());
             }
-            // Where the source has ended, there is no one to fill it.
+            // This fails if the other thread has ended with its source.
             let _ = back.send(batch);
         }
         Ok(())
@@ -119,13 +119,13 @@ impl Batch {
         self.steps.len() >= STEPS || self.bytes.len() - self.used < ROOM_MIN
     }
 
-    /// Where the next bytes go: whole sectors.
+    /// Returns the free space for the next bytes: whole sectors.
     fn room(&mut self) -> &mut [u8] {
         let len = (self.bytes.len() - self.used) / SECTOR * SECTOR;
         &mut self.bytes[self.used..][..len]
     }
 
-    /// Adds the bytes at the front of the room, which are data of a file.
+    /// Adds an event for the first `len` bytes of the free space, which are data of a file.
     fn add_data(&mut self, offset: u64, len: usize) {
         let bytes = self.used..self.used + len;
         self.used = bytes.end;
@@ -133,11 +133,11 @@ impl Batch {
     }
 }
 
-/// The thread that reads.
+/// The state of the thread that reads.
 struct Filler<'a, S: Source> {
     source: S,
     content: Option<S::Content>,
-    /// Files that have begun.
+    /// The number of files that have begun.
     begun: u64,
     given_up: &'a Cancelled,
 }
@@ -157,7 +157,7 @@ impl<'a, S: Source> Filler<'a, S> {
         }
     }
 
-    /// Fills a batch, and tells whether there is more.
+    /// Fills a batch; returns true if the source has more.
     fn fill(&mut self, batch: &mut Batch) -> bool {
         while !batch.is_full() {
             if self.content.is_some() {
@@ -177,7 +177,7 @@ impl<'a, S: Source> Filler<'a, S> {
         true
     }
 
-    /// Reads on in the file that has begun.
+    /// Reads more of the file that has begun.
     fn read(&mut self, batch: &mut Batch) {
         let Some(content) = &mut self.content else { return };
         if self.given_up.is(self.begun) {
@@ -200,7 +200,7 @@ impl<'a, S: Source> Filler<'a, S> {
 mod tests {
     use super::*;
 
-    /// Files of so many bytes each, last first; or without an end.
+    /// A source of files of these sizes, last first, or without an end.
     struct Files {
         sizes: Vec<u64>,
         endless: bool,
@@ -217,7 +217,7 @@ mod tests {
 
         fn next(&mut self) -> Option<Next<Bytes>> {
             let size = self.sizes.pop()?;
-            // Every file is followed by a step without content.
+            // A size of 0 is an event without content.
             if size == 0 {
                 return Some(Next::Step(TreeEvent::Leave));
             }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_bytes_come_in_order() {
+    fn events_and_data_arrive_in_order() {
         let sizes: Vec<u64> =
             (0..3000).map(|file| file % 7 * 700).chain([10 << 20, 0, 1]).collect();
         let source = Files { sizes: sizes.iter().rev().copied().collect(), endless: false };
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_given_up_is_not_read_on() {
+    fn cancelled_file_is_not_read_further() {
         let given_up = Cancelled::default();
         let (mut begun, mut left) = (0, 0);
         let source = Files { sizes: vec![0, 5, 6], endless: true };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_the_steps_may_end_at_any_time() {
+    fn each_step_ends_when_take_returns_false() {
         for last in [0, 1, 100] {
             let (mut steps, source) = (0, Files { sizes: vec![5], endless: true });
             each_step(source, &Cancelled::default(), |_, _| {

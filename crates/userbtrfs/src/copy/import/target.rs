@@ -1,7 +1,7 @@
-//! Making in the filesystem what the steps of a source say.
+//! Creates the files of a source in the filesystem, from its events.
 //!
-//! 1. What is not complete goes: a file of which a part fails is removed.
-//! 2. Attributes come last, and the times last of all, which everything else would change.
+//! 1. Incomplete files are removed: a file is removed if any part of it fails.
+//! 2. Attributes are set last, and the times last of all, since every other change updates them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,28 +13,28 @@ use super::event::{Kind, Node, Origin, TreeEvent};
 use super::prefetch::Cancelled;
 use super::{ImportError, Importer, Keep, Progress, Report};
 
-/// The bits of a mode that are permissions, and those of them that give no one else's rights.
+/// The permission bits of a mode, with and without the set-id and sticky bits.
 const PERMISSIONS: u32 = 0o7777;
 const PLAIN_PERMISSIONS: u32 = 0o777;
 
-/// Lists of who else may do what: in a directory, and with what is made in it.
+/// The attributes that hold the access and the default POSIX ACL.
 const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// What was made of inodes with several names.
+/// The copies of source inodes with several names.
 pub(super) type Links = HashMap<Origin, Inode>;
 
-/// A copy under way.
+/// A copy in progress.
 pub(super) struct Target<'a> {
     inserter: &'a Importer<'a>,
     report: &'a Report<'a>,
     given_up: &'a Cancelled,
     start: Dir,
     levels: Vec<Level>,
-    /// How many directories deep it is in one that could not be made.
+    /// The number of directories between here and one that could not be made, which counts too.
     lost: usize,
-    /// The file that has begun.
+    /// The file that is being filled.
     file: Option<BegunFile>,
-    /// Files that have begun so far.
+    /// The number of files that have begun so far.
     begun: u64,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
         Self { inserter, report, given_up, start, levels, lost: 0, file: None, begun: 0 }
     }
 
-    /// Does a step.
+    /// Applies an event.
     pub(super) fn take(&mut self, step: TreeEvent, bytes: &[u8]) -> Result<(), ImportError> {
         match step {
             TreeEvent::Enter(_) if self.lost > 0 => self.lost += 1,
@@ -88,7 +88,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Removes the file that has begun.
+    /// Removes the file that is being filled, and cancels reading it.
     pub(super) fn discard(&mut self) {
         let Some(BegunFile { file, node }) = self.file.take() else { return };
         drop(file);
@@ -96,13 +96,13 @@ impl<'a> Target<'a> {
         self.given_up.give_up(self.begun);
     }
 
-    /// Removes what is not complete.
+    /// Removes an incomplete file.
     fn undo(&self, node: &Node) {
-        // Where that fails, too, the error before it says more.
+        // If this fails too, the error before it is the one to report.
         let _ = self.dir().remove_file(name_of(node));
     }
 
-    /// The directory that is being filled.
+    /// Returns the directory that is being filled.
     fn dir(&self) -> &Dir {
         self.levels.last().map_or(&self.start, |level| &level.dir)
     }
@@ -140,7 +140,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Makes what has no content.
+    /// Makes a file without content.
     fn make(&self, node: &Node) -> Result<(), Error> {
         if self.make_link(node)? {
             return Ok(());
@@ -187,8 +187,8 @@ impl<'a> Target<'a> {
         inode.open()
     }
 
-    /// Does something to the file that has begun, and has not been given up; what fails is
-    /// discarded.
+    /// Calls `act` with the file that is being filled, if there is one; if `act` fails, the file
+    /// is discarded.
     fn fill(
         &mut self,
         act: impl FnOnce(&Self, &BegunFile) -> Result<(), Error>,
@@ -205,7 +205,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Gives a file its size and its attributes.
+    /// Sets the size and the attributes of a file.
     fn complete_file(&self, begun: &BegunFile, size: u64) -> Result<(), Error> {
         let BegunFile { file, node } = begun;
         if file.len() < size {
@@ -218,7 +218,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Ends the file that has begun, and is complete.
+    /// Closes the file that is being filled, and is complete.
     fn close(&mut self) -> Result<(), ImportError> {
         let Some(BegunFile { file, node }) = self.file.take() else { return Ok(()) };
         let inode = file.inode().clone();
@@ -231,7 +231,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Keeps what was made for other names of it.
+    /// Records the copy of an inode for the other names of that inode.
     fn remember(&self, node: &Node, inode: &Inode) {
         if node.several && self.inserter.options.keep == Keep::Everything {
             let mut links = self.inserter.links.lock().expect("no one panics with it");
@@ -239,7 +239,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Gives what was made under another name this one, too.
+    /// Makes a hard link if the inode was copied under another name; returns true if it did.
     fn make_link(&self, node: &Node) -> Result<bool, Error> {
         let links = self.inserter.links.lock().expect("no one panics with it");
         let Some(first) = links.get(&node.origin) else { return Ok(false) };
@@ -251,13 +251,13 @@ impl<'a> Target<'a> {
         };
         match self.replacing(node, link) {
             Ok(()) => Ok(true),
-            // Then it is another file with the same content.
+            // A link is not possible: a second file with the same content is made.
             Err(Error::CrossDevice | Error::TooManyLinks) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The permissions that something is made with.
+    /// Returns the permissions of a new file.
     fn mode(&self, node: &Node) -> u32 {
         let kept = match self.inserter.options.keep {
             Keep::Mode => PLAIN_PERMISSIONS,
@@ -266,7 +266,7 @@ impl<'a> Target<'a> {
         node.attributes.mode & kept
     }
 
-    /// Gives what was made its attributes.
+    /// Sets the attributes of a new file.
     fn complete(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
         let options = &self.inserter.options;
         let given = match options.keep {
@@ -290,7 +290,7 @@ impl<'a> Target<'a> {
             modified: times.map(|of| of.modified),
             ..Attributes::default()
         };
-        // A directory stays also where it lacks an attribute, and shall not lack the others.
+        // Set these even if the xattrs failed: a directory stays then, and should not lack both.
         given.and(match attributes == Attributes::default() {
             true => Ok(()),
             false => inode.set_attributes(&attributes),
@@ -327,7 +327,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Does `make`; if something that is no directory is in the way, removes it first.
+    /// Calls `make`; if a non-directory exists at the name, removes it and calls `make` again.
     fn replacing<T>(&self, node: &Node, make: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         match make() {
             Err(Error::Exists) => {
@@ -343,8 +343,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Removes the access lists that a directory was not given: it may have been there, with lists that
-/// would let others in than its source does.
+/// Removes the ACLs of a directory that are not in `given`: if it existed before, they could grant
+/// access that its source does not.
 fn remove_lists(inode: &Inode, given: &[&[u8]]) -> Result<(), Error> {
     for list in LISTS.into_iter().filter(|list| !given.contains(list)) {
         match inode.remove_xattr(list) {

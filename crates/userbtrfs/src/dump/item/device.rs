@@ -1,4 +1,4 @@
-//! Devices, chunks, and what is kept of them over mounts: statistics, replacement, balance.
+//! Devices, chunks, and state of them that outlives a mount: statistics, replacement, balance.
 
 use userbtrfs_format::{
     BalanceArgs, BalanceItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, Key,
@@ -38,7 +38,7 @@ pub(super) fn chunk_item(record: &mut Record, key: Key, data: &[u8]) -> Describe
     Ok(())
 }
 
-/// Describes a chunk, as it stands in the chunk tree and in the superblock.
+/// Describes a chunk, as it is stored in the chunk tree and in the superblock.
 pub(in crate::dump) fn chunk(record: &mut Record, chunk: &Chunk) {
     let line = record.line().field("length", &chunk.len).field("owner", &chunk.owner);
     line.field("stripe_len", &chunk.stripe_len);
@@ -54,7 +54,7 @@ pub(in crate::dump) fn chunk(record: &mut Record, chunk: &Chunk) {
     });
 }
 
-/// A value that stays; only statistics of devices are known.
+/// Describes a persistent item; only statistics of devices are known.
 pub(super) fn persistent(record: &mut Record, key: Key, data: &[u8]) -> Described {
     let object = names::key_object(key);
     record.line().words(&format!("persistent item objectid {object} offset {}", key.offset));
@@ -71,7 +71,7 @@ pub(super) fn persistent(record: &mut Record, key: Key, data: &[u8]) -> Describe
     Ok(())
 }
 
-/// A value that may be gone after the next mount; only that of a balance is known.
+/// Describes a temporary item, which the next mount may remove; only a balance status is known.
 pub(super) fn temporary(record: &mut Record, key: Key, data: &[u8]) -> Described {
     let object = names::key_object(key);
     record.line().words(&format!("temporary item objectid {object} offset {}", key.offset));

@@ -46,7 +46,7 @@ fn on_disk(record: &mut Record, what: &str, extent: &RegularExtent) {
     line.labelled("nr", "num_bytes", &extent.bytes);
 }
 
-/// A value that stands for a number, with that number.
+/// A number and its name.
 struct Named(u8, &'static str);
 
 impl Show for Named {

@@ -1,4 +1,4 @@
-//! Roots of trees, and how subvolumes hang together.
+//! Roots of trees, and references between subvolumes.
 
 use userbtrfs_format::{
     ItemError, Key, RootExtension, RootItem, RootRef, uuid_of_key, uuid_subvolumes,

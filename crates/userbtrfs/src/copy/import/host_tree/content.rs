@@ -1,9 +1,9 @@
-//! The content of a file of the machine.
+//! The content of a file of the host.
 //!
-//! 1. It is read up to the size that the file had when it was opened, or to where it ends by then;
-//!    to its end where that size is 0, as with files that are made up as they are read.
-//! 2. Where the machine tells holes from data, only data is read.
-//! 3. A file that changes while it is read is kept as it was read, and named.
+//! 1. A file is read up to the size that it had when it was opened, or to its end if it is shorter
+//!    by then. If that size is 0, it is read to its end, since files of `/proc` are generated.
+//! 2. If the host supports `SEEK_DATA`, only data is read, and holes are skipped.
+//! 3. A file that changes while it is read is kept as it was read, and is reported.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ use super::failed;
 /// Bytes in a block as `stat` counts them.
 const STAT_BLOCK: u64 = 512;
 
-/// A file that is read.
+/// A file that is being read.
 pub(in super::super) struct FileContent {
     fd: OwnedFd,
     path: PathBuf,
     then: Version,
-    /// How far it was read, and where the data that is read now ends.
+    /// The offset of the next read, and the end of the data that is being read.
     at: u64,
     data_end: u64,
 }
 
-/// What changes when the content does.
+/// The attributes that change with the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     size: u64,
@@ -46,18 +46,18 @@ impl FileContent {
     pub(super) fn new(fd: OwnedFd, path: PathBuf, stat: &Stat) -> Self {
         let then = Version::from(stat);
         let is_full = stat.st_blocks.cast_unsigned().saturating_mul(STAT_BLOCK) >= then.size;
-        // Where it has holes, they are looked for.
+        // If it has holes, `find_data` is needed.
         let data_end = if is_full { then.size } else { 0 };
         Self { fd, path, then, at: 0, data_end }
     }
 
-    /// Goes on to the next data, if there is any.
+    /// Advances to the next data, or to the end if there is none.
     fn find_data(&mut self) -> Result<(), Errno> {
         let size = self.then.size;
         let (start, end) = match fs::seek(&self.fd, SeekFrom::Data(self.at)) {
             Ok(start) => (start, fs::seek(&self.fd, SeekFrom::Hole(start))),
             Err(Errno::NXIO) => (size, Ok(size)),
-            // There is no telling: all of it is data.
+            // `SEEK_DATA` is not supported: treat all of it as data.
             Err(Errno::INVAL | Errno::NOTSUP) => (self.at, Ok(size)),
             Err(error) => return Err(error),
         };
@@ -73,11 +73,11 @@ impl FileContent {
         Ok(Piece::End { size, remark })
     }
 
-    /// Reads what is next.
+    /// Reads at the current offset.
     fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
         let read = retry_on_intr(|| pread(&self.fd, &mut *room, self.at));
         match read.map_err(failed(&self.path, "read"))? {
-            // Where it has a size, it has become shorter.
+            // The end of the file: if it had a size, it has become shorter.
             0 => self.end(self.at),
             len => {
                 let offset = self.at;
@@ -115,7 +115,7 @@ mod tests {
 
     const LEN: usize = 10_000;
 
-    /// A file that is read, and the same file for those who change it meanwhile.
+    /// Returns a file to read, and the same file for changing it meanwhile.
     fn opened(change: impl FnOnce(&File)) -> (FileContent, File) {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; LEN], 0).unwrap();
@@ -125,7 +125,7 @@ mod tests {
         (FileContent::new(file.try_clone().unwrap().into(), path, &stat), file)
     }
 
-    /// Reads to the end: the data, the size, and what is said of it.
+    /// Reads to the end; returns the ranges of data, the size and the remark.
     fn read(content: &mut FileContent) -> (Vec<(u64, usize)>, u64, String) {
         let (mut data, mut room) = (Vec::new(), [0; 4096]);
         loop {
@@ -141,7 +141,7 @@ mod tests {
     const CHANGED: &str = "file: it changed while it was read; kept as it was read";
 
     #[test]
-    fn a_file_is_read_in_pieces() {
+    fn file_is_read_in_pieces() {
         let (mut content, _) = opened(|_| {});
         let pieces = vec![(0, 4096), (4096, 4096), (8192, LEN - 8192)];
         assert_eq!(read(&mut content), (pieces, LEN as u64, String::new()));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_ends_where_it_did() {
+    fn file_growing_while_read_is_kept_at_its_old_size() {
         let (mut content, file) = opened(|_| {});
         file.write_all_at(&[7; 1], 1 << 20).unwrap();
         let (data, size, said) = read(&mut content);
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_ends_where_it_does() {
+    fn file_shrinking_while_read_is_kept_at_its_new_size() {
         let (mut content, file) = opened(|_| {});
         file.set_len(5000).unwrap();
         assert_eq!(read(&mut content), (vec![(0, 4096), (4096, 904)], 5000, CHANGED.to_owned()));
     }
 
     #[test]
-    fn a_file_that_is_overwritten_is_named() {
+    fn file_overwritten_while_read_is_reported() {
         let (mut content, file) = opened(|file| {
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         });

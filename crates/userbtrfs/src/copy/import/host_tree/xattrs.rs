@@ -1,4 +1,4 @@
-//! Extended attributes of what is on the machine.
+//! Extended attributes of the host's files.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 
 use super::Xattrs;
 
-/// The most bytes that the names or the value of extended attributes have.
+/// The maximum size of a list of attribute names, and of a value.
 const XATTR_MAX: usize = 64 << 10;
 
-/// Reads them, and keeps the room for that.
+/// A reader of extended attributes, with its buffer.
 pub(super) struct XattrReader(Vec<u8>);
 
 impl XattrReader {
@@ -19,10 +19,10 @@ impl XattrReader {
         Self(vec![0; XATTR_MAX])
     }
 
-    /// All that a file has, of what may be read.
+    /// Returns the extended attributes of a file, without those that may not be read.
     pub(super) fn read(&mut self, file: &dyn HasXattrs) -> Result<Xattrs, Errno> {
         let names = match file.list(&mut self.0) {
-            // The filesystem has none.
+            // The filesystem does not support any, or the file has none.
             Err(Errno::NOTSUP | Errno::NOSYS) | Ok(0) => return Ok(Xattrs::default()),
             len => self.0[..len?].to_vec(),
         };
@@ -30,7 +30,7 @@ impl XattrReader {
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let text = CString::new(name).expect("split at each NUL");
             match file.get(&text, &mut self.0) {
-                // Gone meanwhile, or not for us.
+                // Removed since it was listed, or not permitted.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
                 Err(error) => xattrs.unread.push((name.to_vec(), error)),
                 Ok(len) => xattrs.found.push((name.to_vec(), self.0[..len].to_vec())),
@@ -40,7 +40,7 @@ impl XattrReader {
     }
 }
 
-/// Something with extended attributes.
+/// A file with extended attributes.
 pub(super) trait HasXattrs {
     fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
     fn get(&self, name: &CString, buffer: &mut [u8]) -> Result<usize, Errno>;
@@ -59,7 +59,7 @@ impl HasXattrs for OpenFile<'_> {
     }
 }
 
-/// A link or a special file: there is no call that takes a directory and a name.
+/// A link or a special file, by its path: no xattr call takes a directory and a name.
 pub(super) struct NamedFile(Vec<u8>);
 
 impl NamedFile {
