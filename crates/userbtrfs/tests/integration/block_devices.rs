@@ -1,4 +1,4 @@
-//! A block device in the place of an image file: the verbs take it, and Linux mounts the same one.
+//! A block device in place of an image file: the verbs accept it, and Linux mounts the same one.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use super::support::{assert_says, pattern};
 const BIG: usize = 40 << 20;
 const SMALL: usize = 100_000;
 
-/// Runs the shell on lines.
+/// Runs the shell with these lines as its input.
 fn shell(device: &Path, lines: &str) -> Ran {
     let mut command = command(["shell".as_ref(), device.as_os_str()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -25,7 +25,7 @@ fn shell(device: &Path, lines: &str) -> Ran {
     child.wait_with_output().unwrap().into()
 }
 
-/// Bytes that a file takes on the disk.
+/// Returns the number of bytes that a file takes on the disk.
 fn allocated(file: &Path) -> u64 {
     let file = File::open(file).unwrap();
     // Some filesystems allocate late.
@@ -34,7 +34,7 @@ fn allocated(file: &Path) -> u64 {
 }
 
 #[test]
-fn a_block_device_does_for_an_image_file() {
+fn block_device_works_as_an_image_file() {
     skip_unless_linux!();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -1,4 +1,4 @@
-//! Chunks: what cannot be mapped is refused at open, by name.
+//! Chunks: those that cannot be mapped are refused at open, with an error that names them.
 
 use userbtrfs::{Error, ItemError, ItemKind, Key, Logical, OpenError, Physical, Profile, TreeId};
 use userbtrfs_image_builder::{
@@ -10,11 +10,11 @@ use crate::support::{assert_says, open, refusal, small};
 
 const DEVICE: Key = Key::new(1, ItemKind::DEV_ITEM, 1);
 
-/// Where the first stripe names its device, and where it is on it.
+/// Offsets of the device id and the physical address of the first stripe.
 const STRIPE_DEVICE: usize = 0x30;
 const STRIPE_PHYSICAL: usize = 0x38;
 
-/// Why the image does not open once its chunk tree says something else.
+/// Returns the error of opening the image after an edit of its chunk tree.
 fn refused(edit: impl FnOnce(&mut Items)) -> OpenError {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::CHUNK, DEVICE, edit);
@@ -78,7 +78,7 @@ fn a_stripe_on_a_missing_device_is_refused() {
     assert_says(&error, &["chunk at 4194304 is on device 2, which is missing"]);
 }
 
-/// A device that has the right number and another id is another device.
+/// A device with the right number and another UUID is another device.
 #[test]
 fn a_stripe_on_a_device_of_another_id_is_refused() {
     let error = refused(|items| {
@@ -88,9 +88,9 @@ fn a_stripe_on_a_device_of_another_id_is_refused() {
     assert!(matches!(error, OpenError::StripeDevice { device: 1, .. }), "{error}");
 }
 
-/// The place of a stripe in bytes is what the test above takes it for.
+/// The offsets in a stripe are those that the test above assumes.
 #[test]
-fn stripes_stand_where_the_tests_think() {
+fn stripe_fields_are_at_the_assumed_offsets() {
     let chunk = ChunkSpec::data();
     assert_eq!(userbtrfs_image_builder::u64_at(&chunk.build(), STRIPE_DEVICE), 1);
     assert_eq!(userbtrfs_image_builder::u64_at(&chunk.build(), STRIPE_PHYSICAL), chunk.stripes[0]);
@@ -121,7 +121,7 @@ fn profiles_that_are_not_supported_are_named() {
 }
 
 #[test]
-fn chunks_that_cannot_be_are_errors_of_their_block() {
+fn impossible_chunks_are_errors_of_their_block() {
     for (change, said) in [
         ((|chunk| chunk.len = 0) as fn(&mut ChunkSpec), "length 0"),
         (|chunk| chunk.len = 4097, "length 4097"),
@@ -145,7 +145,7 @@ fn the_device_must_be_the_one_that_the_chunk_tree_lists() {
     let error = refused(|items| {
         items.remove(&DEVICE);
     });
-    // Without the device item nothing says on which device the chunks must be.
+    // Without the device item it is unknown on which device the chunks must be.
     assert!(matches!(error, OpenError::DeviceMissing { id: 1 }), "{error}");
     let error = refused(|items| {
         let second = Key::new(1, ItemKind::DEV_ITEM, 2);
@@ -156,7 +156,7 @@ fn the_device_must_be_the_one_that_the_chunk_tree_lists() {
     assert!(matches!(error, OpenError::DeviceMissing { id: 1 }), "{error}");
 }
 
-/// The image with other system chunks in its superblock.
+/// Returns the error of opening the image with other system chunks in its superblock.
 fn with_array(array: &[u8]) -> OpenError {
     let mut editor = small();
     editor.edit_superblock(|bytes| {

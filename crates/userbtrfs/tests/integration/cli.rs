@@ -37,7 +37,7 @@ fn every_verb_has_help() {
     let others =
         ["get", "put", "cp", "truncate", "fallocate", "mkfs", "shell", "subvolume", "dump"];
     for words in VERBS.iter().map(|(words, _)| *words).chain(others) {
-        // Of these -h is an option, as in coreutils.
+        // For these, -h is an option, as in coreutils.
         let is_option = ["ls", "df", "chown"].contains(&words);
         let flags = if is_option { &["--help"][..] } else { &["--help", "-h"] };
         for &flag in flags {
@@ -81,7 +81,7 @@ fn every_verb_prints_json() {
 }
 
 #[test]
-fn an_image_that_is_not_there_or_no_image_is_named() {
+fn missing_or_invalid_image_is_named() {
     let bench = Bench::new(&small());
     std::fs::write(bench.at("zeros"), vec![0; 1 << 20]).unwrap();
     std::fs::write(bench.at("empty"), b"").unwrap();
@@ -267,7 +267,7 @@ fn subvolumes_are_listed_and_shown() {
 }
 
 #[test]
-fn notices_are_said_unless_it_shall_be_quiet() {
+fn notices_are_printed_unless_quiet() {
     let mut editor = small();
     editor.edit_superblock(|bytes| put_u64(bytes, field::LOG_ROOT, 0x20_9000));
     let bench = Bench::new(&editor);
@@ -284,7 +284,7 @@ fn notices_are_said_unless_it_shall_be_quiet() {
 }
 
 #[test]
-fn the_bound_of_memory_is_taken_in_any_unit() {
+fn memory_bound_is_accepted_in_any_unit() {
     let bench = Bench::new(&small());
     for size in ["4M", "4096k", "4194304", "1GiB", "16E"] {
         let ran = bench.verb(&format!("cat --memory {size}"), &["/small"]);
@@ -296,7 +296,7 @@ fn the_bound_of_memory_is_taken_in_any_unit() {
     assert_says(&bench.verb("ls --memory 1M", &[]).bad(), &["at least 4 MiB are needed"]);
 }
 
-/// Like `| head -1`: who reads goes away after a line.
+/// Runs a command like `| head -1`: the reader closes the pipe after a line.
 fn one_line(arguments: &[&str], image: &Path) -> String {
     let (verb, rest) = arguments.split_at(if arguments[0] == "dump" { 2 } else { 1 });
     let mut child = command([verb, &[image.to_str().unwrap()], rest].concat())
@@ -331,9 +331,10 @@ fn a_closed_pipe_ends_every_verb_quietly() {
     }
 }
 
-/// A name that leads into a subvolume only where that says so: snapshots have empty directories.
+/// A directory entry leads into a subvolume only if a ROOT_REF confirms it: snapshots have empty
+/// directories instead.
 #[test]
-fn the_place_of_a_subvolume_that_is_not_there_is_an_empty_directory() {
+fn missing_subvolume_is_an_empty_directory() {
     let mut editor = small();
     let key = Key::new(5, ItemKind::ROOT_REF, 256);
     edit_leaf(&mut editor, TreeId::ROOT, key, |items| {

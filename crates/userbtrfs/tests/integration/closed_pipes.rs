@@ -1,4 +1,4 @@
-//! Nobody reads what is printed: what is to be done is done, and what failed has failed.
+//! Commands whose stdout is closed: operations complete, and failures are still reported.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use crate::support::assert_says;
 use crate::support::command::{Ran, command};
 use crate::support::made::Made;
 
-/// Runs a command with some input, and prints to a pipe that is closed.
+/// Runs a command with some input, and with a closed pipe as stdout.
 fn unread(made: &Made, words: &str, rest: &[&str], input: &str) -> Ran {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -17,7 +17,7 @@ fn unread(made: &Made, words: &str, rest: &[&str], input: &str) -> Ran {
     let mut command = command(words.chain(rest.iter().copied()));
     let mut child =
         command.stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-    // One that has ended does not read all of it.
+    // A command that has ended does not read all of it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap().into()
 }
@@ -27,7 +27,7 @@ fn pending_log(made: &Made) -> String {
 }
 
 #[test]
-fn a_log_is_discarded_though_nobody_reads_what_is_lost() {
+fn log_discard_with_closed_stdout_discards() {
     let made = Made::new();
     let lines = "truncate -s 1M /file\nfsync /file\ncrash\n";
     unread(&made, "shell", &[], lines).good();
@@ -38,7 +38,7 @@ fn a_log_is_discarded_though_nobody_reads_what_is_lost() {
 }
 
 #[test]
-fn what_failed_before_the_pipe_was_closed_has_failed() {
+fn failure_before_closed_stdout_sets_exit_code() {
     let made = Made::new();
     made.does("mkdir", &["/there"]);
     for words in ["ls", "stat", "ls --format json", "stat --format json"] {
@@ -47,9 +47,9 @@ fn what_failed_before_the_pipe_was_closed_has_failed() {
     }
 }
 
-/// What a verb that writes prints is not what it is for.
+/// The output of a verb that writes is not its purpose.
 #[test]
-fn a_copy_ends_as_it_went() {
+fn copy_with_closed_stdout_keeps_its_exit_code() {
     let made = Made::new();
     let (source, copy) = (made.at("source"), made.at("copy"));
     std::fs::write(&source, b"content").unwrap();
@@ -62,7 +62,7 @@ fn a_copy_ends_as_it_went() {
 }
 
 #[test]
-fn a_script_that_is_not_done_to_its_end_has_failed() {
+fn script_cut_short_by_closed_stdout_fails() {
     let made = Made::new();
     unread(&made, "shell", &[], "mkdir /a\nls /\n\n # nothing is left\n").good();
     let said = unread(&made, "shell", &[], "mkdir /b\nls /\n\nmkdir /c\n").bad();

@@ -1,4 +1,4 @@
-//! `stats`, `trace` and `subvolume` of a mount, by its control socket; and writes that are dropped.
+//! `stats`, `trace` and `subvolume` of a mount, by its control socket; and dropped writes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -39,13 +39,13 @@ fn fsync(path: PathBuf, content: &str) {
     file.sync_all().unwrap();
 }
 
-/// Follows the trace, and waits until it is followed.
+/// Follows the trace, and waits until events arrive.
 fn follow(point: &Path, format: &str) -> (Child, impl Iterator<Item = String> + use<>) {
     let words = ["--format", format, "trace", "fsync"].map(AsRef::as_ref);
     let mut command = command(words.into_iter().chain([point.as_os_str()]));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    // Until it is followed, fsyncs are not told.
+    // Fsyncs before the command is connected are not traced.
     let (told, first) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         told.send(lines.next()).unwrap();
@@ -60,21 +60,22 @@ fn follow(point: &Path, format: &str) -> (Child, impl Iterator<Item = String> + 
     (child, reader.join().unwrap())
 }
 
-/// Where the socket of a mount is.
+/// Returns the path of the socket of a mount.
 fn socket(point: &Path) -> PathBuf {
     let device = point.metadata().unwrap().dev();
     assert!(geteuid().is_root(), "it is root who runs this");
     PathBuf::from(format!("/run/userbtrfs/{}:{}", major(device), minor(device)))
 }
 
-/// Which file it is, if there is one: that of another mount may have taken its place.
+/// Returns the identity of the file at a path, if there is one: the socket of another mount may
+/// have replaced it.
 fn identity(socket: &Path) -> Option<(u64, i64, i64)> {
     let metadata = socket.symlink_metadata().ok()?;
     Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
 #[test]
-fn stats_show_how_a_mount_is_and_what_it_was_asked() {
+fn stats_show_state_and_request_counts_of_a_mount() {
     let Some(site) = Site::new() else { return };
     let child = site.serve(&[]);
     let before = stats(&site.point());
@@ -100,7 +101,7 @@ fn stats_show_how_a_mount_is_and_what_it_was_asked() {
 }
 
 #[test]
-fn a_mount_for_reading_says_so() {
+fn read_only_mount_shows_its_state() {
     let Some(site) = Site::new() else { return };
     let child = site.serve(&["-o", "ro"]);
     assert_eq!(stats(&site.point())["state"], "read-only");
@@ -111,7 +112,7 @@ fn a_mount_for_reading_says_so() {
 }
 
 #[test]
-fn each_fsync_is_told_to_all_who_follow_until_the_mount_ends() {
+fn fsync_is_traced_to_all_followers_until_the_mount_ends() {
     let Some(site) = Site::new() else { return };
     let server = site.serve(&[]);
     let (json, mut documents) = follow(&site.point(), "json");
@@ -123,7 +124,7 @@ fn each_fsync_is_told_to_all_who_follow_until_the_mount_ends() {
     let document = documents.by_ref().map(|line| serde_json::from_str::<Value>(&line).unwrap());
     let found = document.take(100).find(|line| line["inode"] == number).unwrap();
     assert_eq!((&found["how"], &found["subvolume"]), (&"log".into(), &5.into()));
-    // One who goes is no more told, one who does not read is not waited for.
+    // A follower that has ended gets no more events; one that does not read is not waited for.
     text.kill().unwrap();
     text.wait().unwrap();
     let pid = Pid::from_raw(json.id().try_into().unwrap()).unwrap();
@@ -172,7 +173,7 @@ fn subvolumes_of_a_mount_are_those_of_its_image() {
 }
 
 #[test]
-fn what_is_no_mount_of_this_user_is_refused_by_name() {
+fn path_that_is_no_mount_is_refused_by_name() {
     let Some(site) = Site::new() else { return };
     let child = site.serve(&["-o", "allow_other"]);
     fs::create_dir(site.point().join("dir")).unwrap();
@@ -190,7 +191,7 @@ fn what_is_no_mount_of_this_user_is_refused_by_name() {
     Ran::from(child.wait_with_output().unwrap()).good();
 }
 
-/// Asks a socket past the command, with the words of the command.
+/// Sends a request to a socket without the command, in the protocol of the command.
 const CONNECT: &str = r"
 import socket, sys
 asked = socket.socket(socket.AF_UNIX)
@@ -202,7 +203,7 @@ except ConnectionError:
     print('closed')
 ";
 
-/// Answers who asks first at this socket, like a server; nobody is waited for long.
+/// Answers the first client of this socket, like a server; waits for a client for 10 seconds.
 const ANSWER: &str = r"
 import socket, sys
 listener = socket.socket(socket.AF_UNIX)
@@ -215,10 +216,12 @@ if asked.recv(100):
     asked.sendall(b'whole 6\nfalse\n')
 ";
 
-/// For [`is_apart`]: sockets of mounts are in a place of this test alone, which may let others in.
+/// For [`is_apart`]: sockets of mounts are in a directory of this test alone, whose permissions it
+/// may change.
 const OWN_SOCKETS: &str = "mkdir -m 755 \"$0/run\"; mount --bind \"$0/run\" /run";
 
-/// Whatever may be seen, and even where the socket may be reached, only who mounted it may ask.
+/// Only the user that mounted it may send requests, even if others can see the mount and reach the
+/// socket.
 #[test]
 fn a_stranger_is_refused() {
     let Some(site) = Site::new() else { return };
@@ -253,7 +256,7 @@ fn a_stranger_is_refused() {
     }
 }
 
-/// Nor does a stranger answer, who has a socket where that of the mount should be.
+/// An answer is not accepted from another user's socket in place of that of the mount.
 #[test]
 fn a_stranger_is_not_believed() {
     let Some(site) = Site::new() else { return };
@@ -308,9 +311,9 @@ fn a_user_asks_the_own_mount_without_a_directory_for_that() {
     site.judge();
 }
 
-/// Neither who says nothing nor what a killed server left is in the way of anything.
+/// Neither a silent client nor the socket of a killed server blocks anything.
 #[test]
-fn sockets_that_nobody_uses_hinder_nobody() {
+fn unused_sockets_do_not_block_other_mounts() {
     let Some(site) = Site::new() else { return };
     let mut killed = site.serve(&[]);
     assert_eq!(stats(&site.point())["state"], "read-write");
@@ -321,7 +324,7 @@ fn sockets_that_nobody_uses_hinder_nobody() {
     assert!(said.contains(site.point().to_str().unwrap()), "{said}");
     assert!(left.exists() && UnixStream::connect(&left).is_err());
     site.umount();
-    // From now on the number may be that of the next mount, whoever makes it.
+    // From now on the device number may be reused by the next mount of any user.
     let child = site.serve(&[]);
     assert_eq!(stats(&site.point())["state"], "read-write");
     let socket = socket(&site.point());
@@ -338,9 +341,9 @@ fn sockets_that_nobody_uses_hinder_nobody() {
     site.judge();
 }
 
-/// A block device that the kernel claims: the mount has its number as a device.
+/// A mount by fuseblk has the device number of its block device.
 #[test]
-fn a_mounted_block_device_is_asked_likewise() {
+fn mounted_block_device_answers_requests() {
     let Some(site) = Site::new() else { return };
     let linux = Linux::lock().unwrap();
     let device = linux::LoopDevice::attach(&linux, &site.image(), linux::Access::ReadWrite);
@@ -373,10 +376,10 @@ fn two_mounts_have_a_socket_each() {
     }
 }
 
-/// A cut of the power, as a test makes one: what was fsynced before is there for us and for Linux,
-/// nothing that came later; though the mount showed it all.
+/// A simulated power loss: files that were fsynced before it are there, for us and for Linux, and
+/// nothing that was written later, though the mount showed all of it.
 #[test]
-fn what_is_written_after_the_cut_is_not_in_the_image() {
+fn writes_after_power_loss_are_not_in_the_image() {
     let Some(site) = Site::new() else { return };
     let linux = Linux::lock().unwrap();
     for end in ["kill", "umount"] {
@@ -388,7 +391,7 @@ fn what_is_written_after_the_cut_is_not_in_the_image() {
         let image = fs::read(site.image()).unwrap();
         fsync(at("before"), "other");
         fs::rename(at("before"), at("renamed")).unwrap();
-        // More than the server keeps in memory, and so is read again.
+        // More than the server keeps in memory, so that it is read again.
         let large = "0123456789abcdef".repeat(1 << 20);
         for number in 0..3 {
             fsync(at(&format!("after{number}")), &large);
@@ -413,7 +416,7 @@ fn what_is_written_after_the_cut_is_not_in_the_image() {
     site.judge();
 }
 
-/// Has the kernel ask the server again for what it kept of a file.
+/// Drops the kernel's cached pages of a file, so that it reads from the server again.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -434,9 +437,9 @@ fn shows_what_was_before(linux: &Linux, site: &Site, end: &str) {
     btrfs_check(&site.image()).unwrap();
 }
 
-/// As above, while programs write and sync.
+/// A power loss as above, while programs write and sync.
 #[test]
-fn what_was_synced_before_a_cut_amid_work_is_there() {
+fn synced_files_survive_power_loss_under_load() {
     let Some(site) = Site::new() else { return };
     let linux = Linux::lock().unwrap();
     for turn in 0..3 {
@@ -475,9 +478,9 @@ fn what_was_synced_before_a_cut_amid_work_is_there() {
     site.judge();
 }
 
-/// What programs were told is durable, is there after a shutdown without a sync.
+/// Files that were reported durable are there after a shutdown without a sync.
 #[test]
-fn what_was_synced_before_a_shutdown_amid_work_is_there() {
+fn synced_files_survive_shutdown_under_load() {
     let Some(site) = Site::new() else { return };
     if !has_program("perl") {
         return;
@@ -504,7 +507,7 @@ fn what_was_synced_before_a_shutdown_amid_work_is_there() {
 }
 
 #[test]
-fn power_comes_back_while_nothing_was_dropped() {
+fn drop_writes_is_turned_off_if_nothing_was_dropped() {
     let Some(site) = Site::new() else { return };
     let child = site.serve(&["-o", "commit=0"]);
     assert_eq!(ask("stats --drop-writes off", &site.point(), &[]).good(), "");

@@ -1,4 +1,4 @@
-//! `cp`: what it keeps, what it refuses, and where things go.
+//! `cp`: the attributes that it keeps, its errors, and its destinations.
 
 use userbtrfs::{Attributes, Filesystem, InodeFlags, Timestamp, XattrMode};
 use userbtrfs_testkit::manifest::diff;
@@ -9,7 +9,7 @@ use crate::support::{assert_says, pattern};
 
 const OLD: Timestamp = Timestamp { sec: 1_000_000_000, nsec: 7 };
 
-/// Makes a tree of everything that there is at `/tree`.
+/// Makes a tree with inodes of every kind at `/tree`.
 fn fill(made: &Made) {
     let filesystem = made.open_for_writing();
     let tree = filesystem.create_dir("/tree", 0o1751).unwrap();
@@ -40,7 +40,7 @@ fn fill(made: &Made) {
     filesystem.close().unwrap();
 }
 
-/// What is different between two trees of an image, of what a copy can keep.
+/// Returns the differences between two trees of an image in all that a copy can keep.
 fn differences(filesystem: &Filesystem, left: &str, right: &str) -> Vec<String> {
     const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "btime", "atime", "segments"];
     let all = walk_ours::walk(filesystem).unwrap();
@@ -50,7 +50,7 @@ fn differences(filesystem: &Filesystem, left: &str, right: &str) -> Vec<String> 
 }
 
 #[test]
-fn an_archive_is_kept_in_all_that_it_has() {
+fn archive_copy_keeps_everything() {
     let made = Made::new();
     fill(&made);
     made.does("cp -a", &["/tree", "/copy"]);
@@ -70,7 +70,7 @@ fn an_archive_is_kept_in_all_that_it_has() {
 }
 
 #[test]
-fn a_plain_copy_is_new_but_for_content_and_permissions() {
+fn plain_copy_keeps_only_content_and_permissions() {
     let made = Made::new();
     fill(&made);
     made.does("cp", &["/tree/small", "/tree/link", "/tree/large", "/"]);
@@ -99,7 +99,7 @@ fn a_plain_copy_is_new_but_for_content_and_permissions() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_refused_by_name() {
+fn impossible_copy_is_refused_by_name() {
     let made = Made::new();
     fill(&made);
     let before = made.paths();
@@ -121,7 +121,7 @@ fn what_cannot_be_copied_is_refused_by_name() {
 }
 
 #[test]
-fn a_copy_replaces_what_is_there() {
+fn copy_replaces_an_existing_file() {
     let made = Made::new();
     fill(&made);
     made.does("cp", &["/tree/large", "/file"]);
@@ -134,10 +134,10 @@ fn a_copy_replaces_what_is_there() {
     made.judge();
 }
 
-/// How something is to be compressed goes with it, but not to where it would be overwritten in
-/// place: that is told to who wants to know, and no error.
+/// The compression property is copied, except into a nodatacow directory: that is printed with
+/// `-v`, and is no error.
 #[test]
-fn the_property_of_compression_is_kept_where_it_can_be() {
+fn compression_property_is_kept_unless_nodatacow() {
     const NAME: &[u8] = b"btrfs.compression";
     let made = Made::new();
     let filesystem = made.open_for_writing();

@@ -1,4 +1,4 @@
-//! Data of files: flipped bits, missing checksums, lies about extents.
+//! Data of files: flipped bits, missing checksums, wrong extent items.
 
 use std::io::Read as _;
 
@@ -18,7 +18,7 @@ use crate::support::forging::{
 use crate::support::golden::Unpacked;
 use crate::support::{assert_says, open, small, top_level};
 
-/// The extents of "large": where each starts in the file.
+/// The file offsets of the extents of "large".
 const PLAIN: u64 = 0;
 const ZLIB: u64 = 8192;
 const LZO: u64 = 24576;
@@ -30,7 +30,7 @@ fn large(editor: &ImageEditor) -> Result<Vec<u8>, Error> {
     open(editor).expect("the image opens").read("/large")
 }
 
-/// Where an extent of "large" is on disk.
+/// Returns the logical address of an extent of "large".
 fn disk(editor: &ImageEditor, offset: u64) -> Logical {
     let file = open(editor).unwrap().open_file("/large").unwrap();
     let extents = file.extents().unwrap();
@@ -39,7 +39,7 @@ fn disk(editor: &ImageEditor, offset: u64) -> Logical {
     Logical(logical)
 }
 
-/// The error at an offset of "large".
+/// Returns the offset in "large" and the error there.
 fn data_error(error: &Error) -> (u64, &DataError) {
     let Error::Data { file, offset, error } = error else { panic!("{error}") };
     assert_eq!(*file, top_level(LARGE));
@@ -69,9 +69,10 @@ fn a_flipped_bit_is_named_with_file_offset_and_both_checksums() {
     assert_eq!(data_error(&large(&editor).unwrap_err()).0, 4096);
 }
 
-/// A read fails only for what it asked for, whatever is fetched with it, and says where in that.
+/// A read fails only for a bad sector in its own range, not in what is fetched with it, and the
+/// error has the offset within that range.
 #[test]
-fn what_lies_beside_a_bad_sector_is_read() {
+fn good_sectors_beside_a_bad_sector_are_read() {
     let sound = large(&small()).unwrap();
     let mut editor = small();
     flip(&mut editor, Logical(LARGE_DATA.0 + 4096), 0);
@@ -89,9 +90,9 @@ fn what_lies_beside_a_bad_sector_is_read() {
     }
 }
 
-/// A reader gives all that comes before the bad sector, then the error, then nothing.
+/// A reader returns all data before the bad sector, then the error, then the end.
 #[test]
-fn a_reader_gives_what_comes_before_a_bad_sector() {
+fn reader_returns_data_before_a_bad_sector() {
     let sound = large(&small()).unwrap();
     for (extent, bad) in [(PLAIN, 4096), (ZLIB, 8192), (ZSTD, 32768)] {
         let mut editor = small();
@@ -139,7 +140,7 @@ fn cat_and_get_report_a_flipped_bit_and_get_leaves_no_file() {
     assert_eq!(std::fs::read(bench.at("copy/sub/inner")).unwrap(), b"world\n");
 }
 
-/// Data twice on the device: each copy of it is damaged in turn.
+/// DUP data: each copy of it is damaged in turn.
 #[test]
 fn one_good_copy_of_data_is_enough() {
     let golden = Unpacked::new("dup");
@@ -154,7 +155,7 @@ fn one_good_copy_of_data_is_enough() {
         assert_eq!(open(&editor).unwrap().read(path).unwrap(), sound);
         editor.revert();
     }
-    // No copy is whole, but of each sector one is good.
+    // Neither copy is sound, but each sector has a good copy.
     sectors
         .clone()
         .zip([0, 1].into_iter().cycle())
@@ -173,7 +174,7 @@ fn one_good_copy_of_data_is_enough() {
     assert_says(&error, &["copies tried: 2"]);
 }
 
-/// Leaves checksums of the first sector alone.
+/// Removes all checksums but that of the first sector.
 fn forget_checksums(editor: &mut ImageEditor) {
     let item = editor.items(TreeId::CSUM).remove(0);
     edit_leaf(editor, TreeId::CSUM, item.key, |items| {
@@ -221,7 +222,7 @@ fn a_golden_file_without_checksums_is_read_as_it_is() {
     assert_eq!(open(&editor).unwrap().read("/no sum").unwrap(), expected);
 }
 
-/// Changes what the extent of "large" at `offset` says of its sizes.
+/// Changes the sizes in the extent item of "large" at `offset`.
 fn resize(editor: &mut ImageEditor, offset: u64, ram_bytes: u64, bytes: u64) {
     edit_item(editor, extent(LARGE, offset), |item| {
         put_u64(item, 0x08, ram_bytes);
@@ -230,7 +231,7 @@ fn resize(editor: &mut ImageEditor, offset: u64, ram_bytes: u64, bytes: u64) {
 }
 
 #[test]
-fn a_stream_that_gives_more_than_said_is_an_error() {
+fn stream_longer_than_its_item_says_is_an_error() {
     for (offset, said) in [(ZLIB, 12288), (LZO, 4096), (ZSTD, 4096)] {
         let mut editor = small();
         resize(&mut editor, offset, said, said);
@@ -242,9 +243,9 @@ fn a_stream_that_gives_more_than_said_is_an_error() {
     }
 }
 
-/// The rest is zeros: compressed data ends with its file, not with a sector.
+/// The rest is zeros, since compressed data ends with its file, not with a sector.
 #[test]
-fn a_stream_that_gives_less_than_said_is_filled_up_with_zeros() {
+fn stream_shorter_than_its_item_says_is_zero_filled() {
     let mut editor = small();
     let sound = large(&editor).unwrap();
     edit_leaf(&mut editor, TreeId::FS, inode(LARGE), |items| {
@@ -260,7 +261,7 @@ fn a_stream_that_gives_less_than_said_is_filled_up_with_zeros() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_errors_of_the_block() {
+fn impossible_sizes_are_errors_of_the_block() {
     let too_long = 128 * 1024 + 4096;
     for (at, value) in [(0x08, too_long), (0x08, 1 << 40), (0x1d, too_long), (0x25, 16384)] {
         let mut editor = small();
@@ -272,7 +273,7 @@ fn sizes_that_cannot_be_are_errors_of_the_block() {
     }
 }
 
-/// What is wrong with an item, where that is what is wrong with a block.
+/// Returns the item error that makes a block invalid.
 fn item_error(error: &Error) -> &ItemError {
     let Error::Read(ReadError::Block { copies, .. }) = error else { panic!("{error}") };
     match &copies[0].1 {
@@ -303,7 +304,8 @@ fn a_stream_of_garbage_is_an_error() {
     }
 }
 
-/// Every byte of each compressed extent, one at a time: an error or content, but no panic.
+/// Changes every byte of each compressed extent, one at a time: reads return an error or content,
+/// but do not panic.
 #[test]
 fn no_byte_of_a_stream_makes_reading_panic() {
     let editor = small();
@@ -330,7 +332,7 @@ fn no_byte_of_a_stream_makes_reading_panic() {
 }
 
 #[test]
-fn lzo_segments_that_lie_are_errors() {
+fn lzo_segments_of_wrong_length_are_errors() {
     for (at, value) in [(0, 0), (0, 3), (0, 4097), (0, u32::MAX), (4, 0), (4, 4420), (4, u32::MAX)]
     {
         let mut editor = small();
@@ -346,7 +348,7 @@ fn lzo_segments_that_lie_are_errors() {
     }
 }
 
-/// Gives "large" one extent at `offset` in place of those it has from there on.
+/// Replaces the extents of "large" from `offset` on by one extent.
 fn with_extent(offset: u64, spec: ExtentSpec) -> ImageEditor {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(LARGE), |items| {
@@ -369,7 +371,7 @@ fn an_extent_outside_every_chunk_is_named() {
             assert_says(&error, &[&logical.to_string(), "lies in no chunk"]);
         }
     }
-    // An extent that is compressed is read whole, and this one crosses the end of its chunk.
+    // A compressed extent is read whole, and this one crosses the end of its chunk.
     let spec = ExtentSpec { compression: 3, ..ExtentSpec::plain(Logical(0x41_f000), 8192) };
     let error = large(&with_extent(PREALLOC, spec)).unwrap_err();
     assert_says(&error, &["offset 40960", "4321280 of 8192 bytes lies in no chunk"]);
@@ -378,7 +380,7 @@ fn an_extent_outside_every_chunk_is_named() {
 }
 
 #[test]
-fn an_extent_that_cannot_be_is_an_error_of_the_block() {
+fn impossible_extent_is_an_error_of_the_block() {
     let plain = ExtentSpec::plain(LARGE_DATA, 8192);
     for spec in [
         ExtentSpec { bytes: 0, ..plain },
@@ -394,7 +396,7 @@ fn an_extent_that_cannot_be_is_an_error_of_the_block() {
     }
 }
 
-/// Gives "small" this content of its inline extent, and its inode this size.
+/// Opens the image with this inline extent and this inode size for "small".
 fn with_inline(content: Vec<u8>, size: u64) -> Filesystem {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(257), |items| {
@@ -452,8 +454,8 @@ fn extents_that_overlap_are_an_error_of_the_block() {
     assert_eq!(*item_error(&error), ItemError::Overlap(20480));
 }
 
-/// The first extent reaches into the second, which stands in the next leaf, so that no check of
-/// a block sees both. The first is believed as far as it goes.
+/// The first extent reaches into the second, which is in the next leaf, so that no check of a
+/// block sees both. The first is used as far as it reaches.
 #[test]
 fn extents_that_overlap_across_leaves_do_no_harm() {
     let mut editor = small();
@@ -482,7 +484,7 @@ fn extents_that_overlap_across_leaves_do_no_harm() {
     assert!(ends.eq(starts.skip(1)), "{extents:?}");
 }
 
-/// The small image whose file "large" says that it has this size.
+/// Returns the small image with this size in the inode of "large".
 fn sized(size: u64) -> ImageEditor {
     let mut editor = small();
     edit_item(&mut editor, inode(LARGE), |item| put_u64(item, 0x10, size));
@@ -518,7 +520,7 @@ fn the_largest_size_is_read_at_any_offset() {
     }
 }
 
-/// The size of the copy is refused by the system, or kept as a hole; either way `get` ends.
+/// The host refuses the size of the copy, or keeps it as a hole; either way `get` ends.
 #[test]
 fn get_of_a_file_with_the_largest_size_ends() {
     let bench = Bench::new(&sized(u64::MAX));

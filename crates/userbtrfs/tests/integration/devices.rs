@@ -1,4 +1,4 @@
-//! Devices that fail: another copy takes the place of what cannot be read, or the error is told.
+//! Devices that fail: another mirror is read instead, or the error is reported.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::golden::Unpacked;
 use crate::support::shown::shown;
 use crate::support::{assert_says, open, small, top_level};
 
-/// A device that cannot be read in some places.
+/// A device that cannot be read in some ranges.
 struct Worn {
     below: MemoryDevice,
     bad: Vec<Range<u64>>,
@@ -53,24 +53,24 @@ impl Device for Worn {
     }
 }
 
-/// The small image on a device that cannot be read in these places.
+/// Opens the small image on a device that cannot be read in these ranges.
 fn worn(bad: impl Into<Vec<Range<u64>>>) -> Result<Filesystem, Error> {
     let device = Worn { below: MemoryDevice::from_bytes(small_image()), bad: bad.into() };
     OpenOptions::new().open_devices(vec![Arc::new(device)])
 }
 
-/// One sector, which starts there.
+/// Returns the range of the sector at `start`.
 fn sector(start: u64) -> Vec<Range<u64>> {
     std::iter::once(start..start + 4096).collect()
 }
 
-/// The places of the copies of a chunk of the small image.
+/// Returns the ranges of the mirrors of a chunk of the small image.
 fn places(chunk: &ChunkSpec) -> Vec<Range<u64>> {
     chunk.stripes.iter().map(|start| *start..start + chunk.len).collect()
 }
 
 #[test]
-fn what_the_device_gives_of_one_copy_is_enough() {
+fn one_readable_mirror_of_metadata_is_enough() {
     let sound = shown(&open(&small()).unwrap()).unwrap();
     let (system, metadata) = (places(&ChunkSpec::system()), places(&ChunkSpec::metadata()));
     for (system, metadata) in system.into_iter().zip(metadata) {
@@ -80,13 +80,13 @@ fn what_the_device_gives_of_one_copy_is_enough() {
 }
 
 #[test]
-fn a_superblock_that_the_device_does_not_give_and_that_has_no_mirror_names_the_read() {
+fn unreadable_superblock_without_mirror_names_the_read() {
     let error = worn(sector(65536)).err().unwrap();
     assert_says(&error, &["primary: worn: read of 4096 bytes at 65536"]);
 }
 
 #[test]
-fn a_superblock_that_the_device_does_not_give_is_replaced_by_the_mirror() {
+fn unreadable_superblock_is_replaced_by_its_mirror() {
     let golden = Unpacked::new("basic");
     let image = std::fs::read(golden.path()).unwrap();
     let device = Worn { below: MemoryDevice::from_bytes(image), bad: sector(65536) };
@@ -96,7 +96,7 @@ fn a_superblock_that_the_device_does_not_give_is_replaced_by_the_mirror() {
 }
 
 #[test]
-fn a_block_of_which_the_device_gives_no_copy_names_both_reads() {
+fn block_without_readable_mirror_names_both_reads() {
     let error = worn(places(&ChunkSpec::system())).err().unwrap();
     assert_says(&error, &["chunk tree: tree block 1048576", "131072: worn", "196608: worn"]);
     let filesystem = worn(places(&ChunkSpec::metadata()));
@@ -106,7 +106,7 @@ fn a_block_of_which_the_device_gives_no_copy_names_both_reads() {
 }
 
 #[test]
-fn data_that_the_device_does_not_give_names_the_file() {
+fn unreadable_data_names_the_file() {
     let filesystem = worn(sector(0x8_1000)).unwrap();
     let file = filesystem.open_file("/large").unwrap();
     assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap(), 4096);

@@ -1,4 +1,4 @@
-//! Directories: loops, names that lead nowhere, names that hash alike, and paths.
+//! Directories: loops, dangling entries, names with the same hash, and paths.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ const EMPTY: u64 = 260;
 const DIRECTORY: u8 = 2;
 const REGULAR: u8 = 1;
 
-/// The small image with other items of its inodes but the root directory.
+/// Returns the small image after an edit of the items of all inodes but the root directory.
 fn with_inodes(edit: impl FnOnce(&mut Items)) -> ImageEditor {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(EMPTY), edit);
     editor
 }
 
-/// What a walk came to, and its errors.
+/// Walks a filesystem; returns the entries and the errors.
 fn walk(filesystem: &Filesystem) -> (Vec<WalkEntry>, Vec<Error>) {
     let (mut entries, mut errors) = (Vec::new(), Vec::new());
     for entry in filesystem.walk("/").unwrap() {
@@ -92,10 +92,10 @@ fn a_subvolume_that_contains_itself_ends_every_walk_with_an_error() {
     Bench::new(&editor).get_all("copy").bad();
 }
 
-/// Seven directories, each with five names that lead to the next one: were they all followed, a
-/// walk would come to 5^7 places.
+/// Seven directories, each with five names that lead to the next one: if a walk followed all of
+/// them, it would visit 5^7 paths.
 #[test]
-fn a_directory_of_many_names_is_entered_by_one() {
+fn directory_with_several_names_is_entered_once() {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(EMPTY), |items| {
         items.retain(|key, _| key.objectid == 257 && key.kind == ItemKind::INODE_ITEM);
@@ -130,7 +130,7 @@ fn a_directory_of_many_names_is_entered_by_one() {
     assert!(started.elapsed() < Duration::from_secs(30), "each is entered once");
 }
 
-/// A directory of 3,000 files, the names of which fill several leaves; and how many there are.
+/// Makes a directory of 3,000 files, whose names fill several leaves; returns their number, too.
 fn with_many_names() -> (ImageEditor, usize) {
     const COUNT: usize = 3000;
     let device = Arc::new(MemoryDevice::new(128 << 20));
@@ -157,7 +157,7 @@ fn a_damaged_leaf_of_a_directory_hides_no_more_than_its_own_names() {
         let leaf = places[index].logical;
         let in_leaf = || items.iter().filter(|item| item.logical == leaf).map(|item| item.key);
         let lost = in_leaf().filter(|key| is_index(*key)).count();
-        // The last one has the first files, too.
+        // The last leaf of names has the first files' inodes, too.
         let inodes = in_leaf().filter(|key| key.kind == ItemKind::INODE_ITEM).count();
         for copy in editor.copies(leaf) {
             editor.edit_raw(copy, 4096, |bytes| bytes[4000] ^= 1);
@@ -181,7 +181,7 @@ fn a_damaged_leaf_of_a_directory_hides_no_more_than_its_own_names() {
     }
 }
 
-/// Names in the root directory that lead to no inode: a file and a directory.
+/// Returns an image with two dangling entries in the root directory: a file and a directory.
 fn with_dangling_names() -> ImageEditor {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
@@ -207,7 +207,7 @@ fn a_name_of_a_missing_inode_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_name_of_a_missing_inode_does_not_keep_from_the_others() {
+fn name_of_a_missing_inode_does_not_hide_the_others() {
     let bench = Bench::new(&with_dangling_names());
     let names = bench.verb("ls", &["/"]).good();
     assert!(names.contains("lost file\n") && names.contains("zoo\n"), "{names}");
@@ -223,7 +223,7 @@ fn a_name_of_a_missing_inode_does_not_keep_from_the_others() {
     assert_eq!(std::fs::read(bench.at("copy/sub/inner")).unwrap(), b"world\n");
 }
 
-/// What an entry says of its kind is wrong, one way and the other.
+/// The kind in an entry is wrong: a directory for a file, and a file for a directory.
 #[test]
 fn an_entry_of_the_wrong_kind_does_no_harm() {
     let mut editor = small();
@@ -257,7 +257,7 @@ fn the_default_subvolume_may_be_gone() {
 }
 
 #[test]
-fn names_that_hash_alike_are_told_apart() {
+fn names_with_the_same_hash_are_distinguished() {
     let golden = Unpacked::new("names");
     let filesystem = Filesystem::open(golden.path()).unwrap();
     let alike: Vec<_> = filesystem
@@ -286,7 +286,7 @@ fn every_golden_name_is_looked_up() {
     }
 }
 
-/// Deeper than any path that the system takes.
+/// The tree is deeper than any path that the system accepts.
 #[test]
 fn deep_trees_are_walked_looked_up_and_copied() {
     let golden = Unpacked::new("names");
@@ -301,7 +301,7 @@ fn deep_trees_are_walked_looked_up_and_copied() {
     let ran =
         crate::support::command::verb("get -q", &golden.path(), &["/deep", to.to_str().unwrap()]);
     ran.good();
-    // The system does not take the whole path, but it takes each step.
+    // The system does not accept the whole path, but each of its parts.
     let mut dir =
         rustix::fs::open(&to, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     let parts: Vec<_> = deepest.path.split(|byte| *byte == b'/').skip(2).collect();
@@ -317,7 +317,7 @@ fn deep_trees_are_walked_looked_up_and_copied() {
     assert_eq!(copied, content);
 }
 
-/// Gives the root directory symbolic links: names and targets.
+/// Opens the image with symbolic links in the root directory: names and targets.
 fn with_links(links: &[(&str, &str)]) -> Filesystem {
     let mut editor = small();
     for (number, (name, target)) in (3000..).zip(links) {
@@ -368,7 +368,7 @@ fn symbolic_links_are_followed_from_where_they_are() {
 }
 
 #[test]
-fn paths_are_what_they_are_to_linux() {
+fn paths_resolve_as_in_linux() {
     let filesystem = open(&small()).unwrap();
     let id = |path: &str| filesystem.lookup(path).map(|inode| inode.id());
     for path in ["/", "", "//", "/.", "/..", "/../..", "/sub/..", "/empty/../", "sub/../../.."] {

@@ -1,4 +1,4 @@
-//! `--discard`: what is freed becomes holes in the image file, and what is not stays.
+//! `--discard`: freed space becomes holes in the image file, and the rest stays.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::support::pattern;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that the image file takes on the disk.
+/// Returns the number of bytes that the image file takes on the disk.
 fn allocated(made: &Made) -> u64 {
     let image = fs::File::open(made.image()).unwrap();
     // Some filesystems allocate late.
@@ -20,14 +20,14 @@ fn allocated(made: &Made) -> u64 {
     image.metadata().unwrap().blocks() * 512
 }
 
-/// A filesystem with a file of 40 MiB and a small one.
+/// Makes a filesystem with a file of 40 MiB and a small one.
 fn with_files() -> Made {
     let made = Made::new();
     put_files(&made);
     made
 }
 
-/// Puts these into an empty one; gives how much the image takes then.
+/// Copies these into an empty filesystem; returns the bytes that the image takes then.
 fn put_files(made: &Made) -> u64 {
     for (name, len) in [("big", 40 << 20), ("small", 100_000)] {
         fs::write(made.at(name), pattern(len)).unwrap();
@@ -45,7 +45,7 @@ fn assert_small_is_there(made: &Made) {
 }
 
 #[test]
-fn an_image_file_shrinks_with_its_content_where_that_is_asked_for() {
+fn image_file_shrinks_with_its_content_with_discard() {
     let made = with_files();
     let full = allocated(&made);
     made.does("rm --discard", &["/big"]);
@@ -62,7 +62,7 @@ fn an_image_file_shrinks_with_its_content_where_that_is_asked_for() {
 }
 
 #[test]
-fn each_way_to_free_data_gives_it_back() {
+fn each_way_to_free_data_discards_it() {
     let image_of = |words: &str, paths: &[&str]| {
         let made = with_files();
         let full = allocated(&made);
@@ -80,7 +80,7 @@ fn each_way_to_free_data_gives_it_back() {
 }
 
 #[test]
-fn a_shell_gives_back_with_each_commit() {
+fn shell_discards_with_each_commit() {
     let made = with_files();
     let full = allocated(&made);
     let mut shell = command(["shell".as_ref(), "--discard".as_ref(), made.image().as_os_str()]);
@@ -92,7 +92,7 @@ fn a_shell_gives_back_with_each_commit() {
 }
 
 #[test]
-fn a_mount_gives_back_where_that_is_asked_for() {
+fn mount_discards_with_the_option() {
     let Some(site) = Site::new() else { return };
     let given = |options: &[&str]| {
         site.made.format("256M");
@@ -100,7 +100,7 @@ fn a_mount_gives_back_where_that_is_asked_for() {
         site.mount(options).good();
         fs::remove_file(site.point().join("big")).unwrap();
         site.umount();
-        // It waits for the end of the server.
+        // This waits for the end of the server.
         site.judge();
         assert_small_is_there(&site.made);
         full.saturating_sub(allocated(&site.made))
@@ -114,7 +114,7 @@ fn a_mount_gives_back_where_that_is_asked_for() {
 }
 
 #[test]
-fn mkfs_gives_back_what_was_there() {
+fn mkfs_discards_old_content() {
     let made = with_files();
     made.does("mkfs -q -f", &[]);
     assert!(allocated(&made) > 40 * MIB, "kept for later use");
@@ -132,7 +132,7 @@ fn mkfs_gives_back_what_was_there() {
 }
 
 #[test]
-fn what_only_reads_takes_no_discard() {
+fn read_only_verbs_refuse_the_discard_option() {
     let made = Made::new();
     for words in ["ls --discard", "df --discard", "get --discard"] {
         assert_eq!(made.verb(words, &["/"]).code, Some(1), "{words}");

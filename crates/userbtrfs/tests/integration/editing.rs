@@ -1,4 +1,4 @@
-//! The verbs that change an image: what they do, what they refuse, and what Linux says of it.
+//! The verbs that change an image: their effects, their errors, and the checks by Linux.
 
 use userbtrfs::{FileKind, Timestamp};
 
@@ -38,7 +38,7 @@ fn directories_are_made_and_removed() {
 }
 
 #[test]
-fn names_move() {
+fn mv_renames_files() {
     let made = Made::new();
     made.does("mkdir", &["/a", "/b", "/b/c"]);
     made.does("truncate -s 5", &["/f", "/g"]);
@@ -58,7 +58,7 @@ fn names_move() {
 }
 
 #[test]
-fn files_get_more_names_and_links() {
+fn ln_makes_hard_and_symbolic_links() {
     let made = Made::new();
     made.does("mkdir", &["/a"]);
     made.does("truncate -s 100", &["/f"]);
@@ -133,7 +133,7 @@ fn attributes_are_set_shown_and_removed() {
     made.judge();
 }
 
-/// What is changed has the times of the change; what is not keeps its own.
+/// Inodes that are changed get the time of the change; others keep theirs.
 #[test]
 fn times_follow_changes() {
     let made = Made::new();
@@ -148,7 +148,7 @@ fn times_follow_changes() {
     assert!(after.modified > Timestamp { sec: 1_600_000_000, nsec: 0 });
 }
 
-/// Images that Linux made are changed as well as ours.
+/// Images that Linux made can be changed like ours.
 #[test]
 fn golden_images_are_edited() {
     for name in ["basic", "block-group-tree", "blake2", "dup", "later-defaults"] {
@@ -161,9 +161,9 @@ fn golden_images_are_edited() {
     }
 }
 
-/// What cannot be written is refused, and stays as it is.
+/// An image that cannot be written is refused, and is not changed.
 #[test]
-fn what_may_only_be_read_is_refused() {
+fn write_without_write_access_is_refused() {
     let made = Made::new();
     let before = std::fs::read(made.image()).unwrap();
     let open = made.open_for_writing();
@@ -176,9 +176,9 @@ fn what_may_only_be_read_is_refused() {
     assert!(std::fs::read(made.image()).unwrap() == before, "nothing was written");
 }
 
-/// Subvolumes cannot be removed yet. They stay with all that is in them, and all else goes.
+/// Subvolumes cannot be removed yet. They stay with their content, and all else is removed.
 #[test]
-fn what_cannot_be_removed_is_named_and_the_rest_goes() {
+fn unremovable_entries_are_named_and_the_rest_is_removed() {
     let image = Unpacked::new("subvolumes");
     let below = |path: &str| verb("find --subvol a", &image.path(), &[path]).good();
     let kept = below("/dir");

@@ -1,5 +1,5 @@
-//! What Linux wrote is written again: each item and superblock of each golden image comes back
-//! byte for byte from its parsed form.
+//! Encoding of parsed items: each item and superblock of each golden image, which Linux wrote, is
+//! encoded byte for byte as it was from its parsed form.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use userbtrfs_volume::{Volume, walk};
 
 use crate::support::golden::Unpacked;
 
-/// Where the system chunks stand in a superblock.
+/// The offset of the system chunks in a superblock.
 const SYS_CHUNK_ARRAY: usize = 811;
 
-/// The content of an item, parsed and written again; nothing for kinds that are kept as bytes.
+/// Parses and encodes the content of an item; `None` for kinds that are kept as bytes.
 fn written_again(key: Key, data: &[u8]) -> Option<Vec<u8>> {
     let bytes = match key.kind {
         ItemKind::INODE_ITEM => InodeItem::parse(data).unwrap().encode().to_vec(),
@@ -52,7 +52,7 @@ fn written_again(key: Key, data: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The same for items that hold several entries.
+/// Parses and encodes the content of an item that holds several entries; else `None`.
 fn entries_written_again(key: Key, data: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     match key.kind {
@@ -70,8 +70,8 @@ fn entries_written_again(key: Key, data: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The content of an item but for the reserved fields of inodes: in a log, Linux leaves in them
-/// what stood there before.
+/// Returns the content of an item, with the reserved fields of inodes zeroed: in a log, Linux does
+/// not clear their old content.
 fn without_reserved(key: Key, data: &[u8]) -> Vec<u8> {
     let mut meaning = data.to_vec();
     if key.kind == ItemKind::INODE_ITEM {
@@ -80,14 +80,14 @@ fn without_reserved(key: Key, data: &[u8]) -> Vec<u8> {
     meaning
 }
 
-/// A tree to look at: where it starts, and what is expected there.
+/// The root of a tree to check, and the properties that its block must have.
 type Root = (Logical, Expectation);
 
 fn root(owner: TreeId, logical: Logical, level: u8, generation: u64) -> Root {
     (logical, Expectation { owner, level, generation, first_key: None, end: None })
 }
 
-/// Writes each item of a tree again; counts the kinds and gives the trees that it roots.
+/// Encodes each item of a tree; counts the kinds, and returns the trees whose ROOT_ITEMs it has.
 fn check_tree(volume: &Volume, (at, expected): Root, seen: &mut Counts) -> Vec<Root> {
     let mut roots = Vec::new();
     let mut leaves = walk(volume, at, expected, u64::MAX);
@@ -106,7 +106,7 @@ fn check_tree(volume: &Volume, (at, expected): Root, seen: &mut Counts) -> Vec<R
     roots
 }
 
-/// The tree of a ROOT_ITEM, unless a part of it was given back already.
+/// Returns the tree of a ROOT_ITEM, unless a part of it was freed already.
 fn whole_tree(key: Key, data: &[u8]) -> Option<Root> {
     let item = RootItem::parse(data).unwrap();
     // Log trees are keyed by their subvolume, but owned by the log.
@@ -130,7 +130,7 @@ fn check_image(volume: &Volume, seen: &mut Counts) {
     }
 }
 
-/// Clears what Linux left behind after the end of a shortened array of chunks.
+/// Clears the old bytes that Linux left after the end of a shortened array of chunks.
 fn clear_remains(bytes: &mut [u8], superblock: &Superblock) {
     let end = SYS_CHUNK_ARRAY + superblock.sys_chunk_array.len();
     bytes[end..SYS_CHUNK_ARRAY + SYS_CHUNK_ARRAY_SIZE].fill(0);
@@ -154,7 +154,7 @@ fn check_superblocks(volume: &Volume) {
 }
 
 #[test]
-fn what_linux_wrote_is_written_again() {
+fn items_written_by_linux_are_encoded_identically() {
     let mut seen = Counts::new();
     for golden in Golden::all().unwrap() {
         if golden.manifest().unwrap().is_none() {

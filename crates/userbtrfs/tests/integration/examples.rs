@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! The examples work as documented.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::command::Bench;
 use crate::support::{assert_says, small};
 
-/// An example: cargo builds it with all tests, but not where only this one was asked for.
+/// Returns the command of an example: cargo builds it with all tests, but not for this one alone.
 fn example(name: &str) -> Command {
     let command = PathBuf::from(env!("CARGO_BIN_EXE_userbtrfs"));
     let folder = command.parent().expect("it lies in a folder");
@@ -17,7 +17,7 @@ fn example(name: &str) -> Command {
     Command::new(example)
 }
 
-/// Builds an example to where the command lies.
+/// Builds an example beside the command.
 fn build(folder: &Path, name: &str) {
     let profile = if folder.ends_with("release") { "release" } else { "dev" };
     let built = Command::new(env!("CARGO"))
@@ -52,6 +52,6 @@ fn parallel_checksum_sums_every_file() {
     let out = text(&ran.stdout);
     let paths: Vec<_> = out.lines().map(|line| &line[10..]).collect();
     assert_eq!(paths, ["/large", "/small", "/sub/inner"]);
-    // CRC-32 of "hello\n" and "world\n", as `crc32` gives them.
+    // CRC-32 of "hello\n" and "world\n", as `crc32` prints them.
     assert_says(&out, &["363a3020  /small\n", "dd3861a8  /sub/inner\n"]);
 }

@@ -1,5 +1,5 @@
-//! Writing where an image says of a file or directory what none of ours would: it is refused, or is
-//! done, and never ends the filesystem.
+//! Writing to files and directories that are forged: each write is refused or succeeds, and never
+//! aborts the filesystem.
 
 use userbtrfs::{Attributes, Error, Filesystem, ItemKind, Key, OpenOptions, TreeId};
 use userbtrfs_image_builder::{ImageEditor, put_u64, u64_at};
@@ -7,12 +7,12 @@ use userbtrfs_image_builder::{ImageEditor, put_u64, u64_at};
 use crate::support::forging::{edit_leaf, find, inode};
 use crate::support::golden::Unpacked;
 
-/// A directory of the image, and one below it; a file of it in one extent.
+/// A directory of the image, one below it, and a file in it with one extent.
 const DIR: u64 = 257;
 const BELOW: u64 = 258;
 const FILE: &str = "/dir/odd";
 
-/// An image that was forged, open for writing.
+/// Opens a forged image for writing.
 fn forged(forge: impl FnOnce(&mut ImageEditor)) -> (Unpacked, Filesystem) {
     let unpacked = Unpacked::new("nodesize-4k");
     forge(&mut unpacked.editor());
@@ -21,7 +21,7 @@ fn forged(forge: impl FnOnce(&mut ImageEditor)) -> (Unpacked, Filesystem) {
 }
 
 #[test]
-fn what_verity_vouches_for_is_not_written() {
+fn verity_file_is_not_writable() {
     const FLAGS: usize = 64;
     const VERITY: u64 = 1 << 32;
     let (_unpacked, filesystem) = forged(|editor| {
@@ -42,7 +42,7 @@ fn what_verity_vouches_for_is_not_written() {
 }
 
 #[test]
-fn a_directory_whose_names_lead_in_a_circle_takes_none_in() {
+fn directory_in_a_loop_accepts_no_directory() {
     let (_unpacked, filesystem) = forged(|editor| {
         edit_leaf(editor, TreeId::FS, Key::new(BELOW, ItemKind::INODE_REF, DIR), |items| {
             let name = items.remove(&Key::new(BELOW, ItemKind::INODE_REF, DIR)).unwrap();
@@ -57,11 +57,11 @@ fn a_directory_whose_names_lead_in_a_circle_takes_none_in() {
 }
 
 #[test]
-fn a_file_of_an_impossible_length_is_cut() {
+fn file_of_impossible_length_is_truncated() {
     const LEN: u64 = 1 << 63;
     let (_unpacked, filesystem) = forged(|editor| {
         let place = find(editor, TreeId::FS, Key::new(264, ItemKind::EXTENT_DATA, 0));
-        // How long its content is, how long it is on the disk, and how much of it the file has.
+        // The fields ram_bytes, disk_num_bytes and num_bytes.
         editor.edit_item(&place, |item| {
             for at in [8, 29, 45] {
                 put_u64(item, at, LEN);
@@ -72,7 +72,7 @@ fn a_file_of_an_impossible_length_is_cut() {
     file.set_len(0).unwrap();
     assert_eq!(file.len(), 0);
     drop(file);
-    // The books know no such extent.
+    // The extent tree has no such extent.
     assert!(filesystem.commit().is_err());
     filesystem.abandon();
 }

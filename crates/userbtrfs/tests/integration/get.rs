@@ -1,4 +1,4 @@
-//! `get`: what it keeps, what it refuses, and that it stays inside its destination.
+//! `get`: the attributes that it keeps, its errors, and that it stays inside its destination.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -26,7 +26,7 @@ use crate::support::{assert_says, open, small};
 
 const ROOT: u64 = 256;
 
-/// Names that a directory can hold on no system, each to a file of its own.
+/// Names that no directory of a system can hold, each of a file of its own.
 const HOSTILE: [&[u8]; 8] = [
     b".",
     b"..",
@@ -38,7 +38,7 @@ const HOSTILE: [&[u8]; 8] = [
     b"/",
 ];
 
-/// Whether anything named "escaped" is below a directory.
+/// Returns true if anything named "escaped" is below a directory.
 fn has_escaped(dir: &Path) -> bool {
     fs::read_dir(dir).unwrap().map(Result::unwrap).any(|entry| {
         let name = entry.file_name();
@@ -48,7 +48,7 @@ fn has_escaped(dir: &Path) -> bool {
 }
 
 #[test]
-fn names_that_would_lead_elsewhere_are_refused() {
+fn names_that_escape_the_destination_are_refused() {
     let mut editor = small();
     edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
         for (index, name) in (8..).zip(HOSTILE) {
@@ -67,7 +67,7 @@ fn names_that_would_lead_elsewhere_are_refused() {
     assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
 }
 
-/// Directories whose names are hostile are refused with all that is in them.
+/// Directories with hostile names are refused with their content.
 #[test]
 fn directories_with_hostile_names_are_refused() {
     let mut editor = small();
@@ -118,8 +118,8 @@ fn files_in_the_way_are_replaced_and_directories_are_not() {
     assert_eq!(fs::read_link(bench.at("copy/link")).unwrap(), Path::new("sub/inner"));
 }
 
-/// A link of the image leads where it leads, and nothing is written through it: not by a second
-/// entry of the same name either.
+/// A link of the image keeps its target, and nothing is written through it, not even by a second
+/// entry of the same name.
 #[test]
 fn hostile_link_targets_are_kept_and_not_followed() {
     let mut editor = small();
@@ -133,7 +133,7 @@ fn hostile_link_targets_are_kept_and_not_followed() {
         }
     });
     edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
-        // The entries come by their index: the link first, then what would go through it.
+        // The entries are read by index: each link first, then one that would go through it.
         for (index, name, to) in [
             (8, &b"etc"[..], (inode(3000), 7)),
             (9, b"top", (inode(3001), 7)),
@@ -151,7 +151,7 @@ fn hostile_link_targets_are_kept_and_not_followed() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
 
-/// A link whose target is damaged, and one that is longer than any can be.
+/// The target of a link has length 0.
 #[test]
 fn links_without_a_target_are_reported() {
     let mut editor = small();
@@ -188,12 +188,12 @@ fn sources_go_into_a_directory_or_to_a_name() {
     assert_eq!(fs::read_dir(bench.at("one/sub")).unwrap().count(), 0);
 }
 
-/// Whether this process may give files away.
+/// Returns true if this process may change the owner of files.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Copies all of a golden image; the folder stays as long as what is given.
+/// Copies all of a golden image; the folder exists as long as the returned value.
 fn copied(name: &str) -> Unpacked {
     let golden = Unpacked::new(name);
     let to = golden.beside("copy");
@@ -203,7 +203,7 @@ fn copied(name: &str) -> Unpacked {
 }
 
 #[test]
-fn everything_that_can_be_kept_is() {
+fn all_attributes_are_kept() {
     let golden = copied("basic");
     let filesystem = Filesystem::open(golden.path()).unwrap();
     let copies = filesystem.walk("/").unwrap().skip(1).map(|entry| {
@@ -213,7 +213,7 @@ fn everything_that_can_be_kept_is() {
         let copy = path.symlink_metadata().unwrap();
         (entry.inode, path, copy)
     });
-    // All times are looked at before anything is read.
+    // All times are checked before anything is read.
     for (inode, path, copy) in copies.collect::<Vec<_>>() {
         let metadata = inode.metadata().unwrap();
         assert_eq!(times(&metadata), copy_times(&copy), "{}", path.display());
@@ -265,7 +265,7 @@ fn hard_links_holes_pipes_and_attributes_are_kept() {
     }
 }
 
-/// Two sources of one call are one copy.
+/// The sources of one call are one copy.
 #[test]
 fn hard_links_between_sources_are_kept() {
     let golden = Unpacked::new("basic");
@@ -277,9 +277,9 @@ fn hard_links_between_sources_are_kept() {
     assert_eq!(inode("odd"), inode("odd too"));
 }
 
-/// Two names of one inode with the same last part are one name of the copy.
+/// Two names of one inode with the same last component become one name in the copy.
 #[test]
-fn sources_that_are_one_file_of_one_name_are_copied_once() {
+fn sources_with_one_inode_and_name_are_copied_once() {
     let made = Made::new();
     made.does("mkdir", &["/a", "/b"]);
     let filesystem = made.open_for_writing();
@@ -292,9 +292,9 @@ fn sources_that_are_one_file_of_one_name_are_copied_once() {
     assert_eq!(fs::read(into.join("f")).unwrap(), b"content");
 }
 
-/// Where an owner means nothing it is not kept, and the file is all the same.
+/// An owner that is not mapped in the user namespace is not kept, and the file is still copied.
 #[test]
-fn a_file_is_copied_where_its_owner_has_no_number() {
+fn file_with_unmapped_owner_is_copied() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     filesystem.write("/file", b"content").unwrap();
@@ -312,7 +312,7 @@ fn a_file_is_copied_where_its_owner_has_no_number() {
     assert_eq!(fs::read(made.at("copy")).unwrap(), b"content");
 }
 
-/// Rights of an owner are kept with the owner, and only with it.
+/// Set-id bits are kept only if the owner is kept.
 #[test]
 fn set_id_bits_are_kept_with_their_owner() {
     let golden = Unpacked::new("special");
@@ -343,8 +343,8 @@ fn times_are_kept_to_the_nanosecond() {
     assert_eq!(copy_times(&copy), [(-1, 999_999_999), (1_234_567_890, 123_456_789)]);
 }
 
-/// A file of 64 GiB that takes no room in the image: its data is a hole of the image's file. No
-/// machine copies it before a signal reaches it.
+/// Makes a file of 64 GiB that takes no space in the image: its data is a hole of the image file.
+/// Copying it takes longer than sending a signal.
 fn endless(bench: &Bench) {
     const LEN: u64 = 64 << 30;
     let mut editor = ImageEditor::open(&bench.image()).unwrap();
@@ -365,7 +365,7 @@ fn endless(bench: &Bench) {
     });
 }
 
-/// An image with such a file.
+/// Makes an image with such a file.
 fn with_endless() -> Bench {
     let bench = Bench::new(&small());
     let image = fs::OpenOptions::new().write(true).open(bench.image()).unwrap();
@@ -374,7 +374,7 @@ fn with_endless() -> Bench {
     bench
 }
 
-/// `get` of it, which began to copy the file.
+/// Starts `get` of it, and waits until it copies the file.
 fn begun(bench: &Bench, option: Option<&str>, stderr: Stdio) -> (Child, Pid) {
     let mut get = command(["get"]);
     get.args(option).args([bench.image().as_path(), Path::new("/"), &bench.at("copy")]);
@@ -393,7 +393,7 @@ fn begins(bench: &Bench, child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// A shell that only reads, and whose input stays open.
+/// Starts a shell with `--read-only`, whose input stays open.
 fn shell(bench: &Bench) -> (Child, ChildStdin) {
     let mut shell = command(["shell", "--read-only", bench.image().to_str().unwrap()]);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -449,7 +449,8 @@ fn a_signal_ends_a_shell_that_waits_also_after_a_copy() {
     assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
 }
 
-/// What it says on a terminal within some time when it was stopped for longer than it is silent.
+/// Returns the output of `get` on a terminal, after it was stopped for longer than it waits before
+/// it shows progress; reads for at most `at_most`.
 fn said_on_a_terminal(
     option: Option<&str>,
     at_most: Duration,
@@ -476,7 +477,7 @@ fn progress_is_shown_on_a_terminal_by_files_and_bytes() {
     assert_eq!(quiet.trim_end(), STOPPED);
 }
 
-/// The destination fills up, or takes no file so large: reported, and the file removed.
+/// The destination fills up, or does not support such a size.
 #[test]
 fn a_file_too_large_for_the_destination_is_reported_and_removed() {
     let mut editor = small();
@@ -486,7 +487,7 @@ fn a_file_too_large_for_the_destination_is_reported_and_removed() {
     assert!(!bench.at("copy/large").exists() && bench.at("copy/small").exists());
 }
 
-/// Every name of a file that cannot be read is removed again.
+/// Every name of a file that cannot be read is removed.
 #[test]
 fn all_names_of_a_bad_file_are_removed() {
     let mut editor = small();
@@ -507,7 +508,7 @@ fn all_names_of_a_bad_file_are_removed() {
 }
 
 #[test]
-fn what_was_done_is_told_as_json() {
+fn json_reports_counts() {
     let bench = Bench::new(&small());
     let told =
         bench.verb("get -q --format json", &["/", bench.at("copy").to_str().unwrap()]).good();
@@ -516,7 +517,7 @@ fn what_was_done_is_told_as_json() {
     assert_eq!(told["get"]["bytes"].as_u64(), Some(6 + 6 + 40960));
 }
 
-/// An inode that lacks its name is copied all the same: names are the directory's.
+/// An inode without its INODE_REF is still copied, since names are read from the directory.
 #[test]
 fn a_file_without_its_back_reference_is_copied() {
     let mut editor = small();

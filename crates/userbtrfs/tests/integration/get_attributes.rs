@@ -1,4 +1,4 @@
-//! `get`: attributes that cannot be read, and those that the destination would add.
+//! `get`: attributes that cannot be read, and ACLs that the destination would add.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::support::{assert_says, small};
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A list that lets one more user read, write and enter.
+/// Returns an ACL that grants one more user read, write and execute permission.
 fn list() -> Vec<u8> {
     let all = u32::MAX;
     let entries = [(0x01, 7, all), (0x02, 7, 12), (0x04, 5, all), (0x10, 7, all), (0x20, 5, all)];
@@ -36,9 +36,9 @@ fn has(path: &Path, name: &str) -> bool {
     }
 }
 
-/// A directory lets somebody else read what is made in it; the image does not.
+/// The default ACL of a directory grants another user access to new files; the image does not.
 #[test]
-fn nobody_may_read_a_copy_who_may_not_read_what_it_is_of() {
+fn copy_does_not_inherit_acls_of_the_destination() {
     let bench = Bench::new(&small());
     let copy = bench.at("copy");
     fs::create_dir(&copy).unwrap();
@@ -55,7 +55,7 @@ fn nobody_may_read_a_copy_who_may_not_read_what_it_is_of() {
     assert_eq!(fs::metadata(copy.join("small")).unwrap().mode() & 0o7777, 0o644);
 }
 
-/// Damages each leaf that holds nothing but attributes, and tells of which inodes.
+/// Damages each leaf that holds only attributes; returns the inodes they belong to.
 fn damage_attributes(image: &Path) -> BTreeSet<u64> {
     let mut editor = ImageEditor::open(image).unwrap();
     let items = editor.items(TreeId::FS);

@@ -1,7 +1,8 @@
-//! Damaged and hostile images, through the library's face and through the command.
+//! Tests with damaged and hostile images, through the library's API and through the command.
 //!
 //! 1. Damage is forged with right checksums, unless the checksum itself is what is damaged.
-//! 2. Nothing here needs privilege. Where the machine cannot do something, a line says SKIPPED.
+//! 2. No test needs privilege. If the host does not support something, a line with SKIPPED is
+//!    printed.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

@@ -1,4 +1,4 @@
-//! The bound of memory: the least that is allowed is enough for everything.
+//! The memory bound: the smallest that is allowed is enough for everything.
 
 use userbtrfs::{Error, OpenOptions};
 use userbtrfs_testkit::golden::Golden;
@@ -21,7 +21,7 @@ fn the_least_memory_is_enough_for_every_golden_image() {
     }
 }
 
-/// A file is larger than the cache: read at random places, each place is right every time.
+/// Files are larger than the cache; reads at random offsets are always right.
 #[test]
 fn reads_at_random_places_are_right_with_the_least_memory() {
     let unpacked = Unpacked::new("basic");
@@ -47,7 +47,7 @@ fn reads_at_random_places_are_right_with_the_least_memory() {
 }
 
 #[test]
-fn less_than_the_least_memory_is_refused() {
+fn memory_below_the_minimum_is_refused() {
     let unpacked = Unpacked::new("fresh");
     for bytes in [0, 1, LEAST - 1] {
         let error = OpenOptions::new().memory(bytes).open(unpacked.path()).err().unwrap();

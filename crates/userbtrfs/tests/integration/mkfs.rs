@@ -1,4 +1,4 @@
-//! `mkfs`: what it takes, what it says, and what it leaves behind.
+//! `mkfs`: its options, its output, and the files it leaves behind.
 
 use std::fs::{self, File};
 
@@ -44,7 +44,7 @@ fn a_missing_file_is_made_with_holes() {
 }
 
 #[test]
-fn every_option_is_taken() {
+fn every_option_is_accepted() {
     let place = Place::new();
     let uuid = "12345678-1234-4234-8234-123456789abc";
     let options = ["--size=300M", "-L", "a label", "-U", uuid, "-n", "4k", "-m", "single"];
@@ -61,7 +61,7 @@ fn every_option_is_taken() {
 }
 
 #[test]
-fn mixed_block_groups_bring_what_fits_to_them() {
+fn mixed_block_groups_set_matching_defaults() {
     let place = Place::new();
     place.mkfs(&["--size", "100M", "--features", "mixed-bg,^free-space-tree"]).good();
     let dump = place.superblock();
@@ -74,7 +74,7 @@ fn mixed_block_groups_bring_what_fits_to_them() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten_without_force() {
+fn existing_filesystem_is_overwritten_only_with_force() {
     let place = Place::new();
     place.mkfs(&["--size", "100M"]).good();
     let before = fs::read(place.image()).unwrap();
@@ -86,7 +86,7 @@ fn what_is_there_is_not_overwritten_without_force() {
 }
 
 #[test]
-fn what_fails_leaves_no_file_behind() {
+fn failed_mkfs_leaves_no_file() {
     let place = Place::new();
     for options in [
         &[][..],
@@ -105,9 +105,9 @@ fn what_fails_leaves_no_file_behind() {
     }
 }
 
-/// Nothing half done: an empty file that was there stays, and stays empty.
+/// An existing empty file stays, and stays empty.
 #[test]
-fn what_fails_leaves_an_empty_file_empty() {
+fn failed_mkfs_leaves_an_empty_file_empty() {
     let place = Place::new();
     File::create(place.image()).unwrap();
     for options in [&["--size", "1M"][..], &["--size", "15E"], &["--size", "1G", "-n", "5000"]] {
@@ -120,7 +120,7 @@ fn what_fails_leaves_an_empty_file_empty() {
 }
 
 #[test]
-fn a_size_is_for_files_to_be_made() {
+fn size_that_differs_from_an_existing_image_is_refused() {
     let place = Place::new();
     File::create(place.image()).unwrap();
     place.mkfs(&["--size", "100M"]).good();
@@ -131,7 +131,7 @@ fn a_size_is_for_files_to_be_made() {
 }
 
 #[test]
-fn json_says_what_was_made() {
+fn json_describes_the_new_filesystem() {
     let place = Place::new();
     let said = place.mkfs(&["--size", "100M", "--format", "json", "-L", "x"]).good();
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();

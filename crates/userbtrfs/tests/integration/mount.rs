@@ -1,4 +1,4 @@
-//! `mount`: how it begins and ends, in the foreground and behind, and what a crash of it leaves.
+//! `mount`: its start and end, in the foreground and in the background, and crashes of it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use super::support::command::{Ran, command, run};
 use super::support::made::Made;
 use super::support::nobody::Nobody;
 
-/// A filesystem and a place to mount it at, where nothing is left mounted.
+/// A filesystem and a mount point, which is unmounted when this is dropped.
 pub(crate) struct Site {
     pub(crate) made: Made,
 }
@@ -62,7 +62,7 @@ impl Site {
         self.serve_device(&self.image(), options)
     }
 
-    /// The same of a block device, say.
+    /// Mounts a device in the foreground of another process.
     pub(crate) fn serve_device(&self, device: &Path, options: &[&str]) -> Child {
         let options = [&["-f"], options].concat();
         let mut command = command(self.arguments_of(device, &options));
@@ -75,7 +75,7 @@ impl Site {
         self.line().is_some()
     }
 
-    /// Its line in the table of mounts.
+    /// Returns its line in the table of mounts.
     pub(crate) fn line(&self) -> Option<String> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let point = self.point();
@@ -84,12 +84,12 @@ impl Site {
     }
 
     pub(crate) fn umount(&self) {
-        // Who looks at all mounts may have it open for a moment.
+        // A process that looks at all mounts may have it open for a moment.
         let umount = || Command::new("umount").arg(self.point()).output().unwrap();
         until("nobody to use it", || umount().status.success());
     }
 
-    /// Waits until nobody has the image open any more, and looks at it.
+    /// Waits until no process has the image open for writing, and checks it.
     pub(crate) fn judge(&self) {
         let opened = || OpenOptions::new().write(true).open(self.image());
         until("the end of the server", || opened().is_ok_and(|image| image.close().is_ok()));
@@ -121,7 +121,7 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
     assert!(line.starts_with("a\\040name ") && line.contains(" fuse.userbtrfs rw,"), "{line}");
     fs::write(site.point().join("file"), "content").unwrap();
     site.umount();
-    // The next one waits for its end.
+    // The next mount waits for the end of this one.
     site.mount(&[]).good();
     assert_eq!(fs::read_to_string(site.point().join("file")).unwrap(), "content");
     site.umount();
@@ -144,9 +144,9 @@ fn a_signal_ends_a_mount_in_use_with_a_commit() {
     site.judge();
 }
 
-/// Also where it has a second place, at which it stays as long as it is used there.
+/// A signal also ends a mount with a second mount point, which stays until it is unmounted.
 #[test]
-fn a_signal_ends_a_mount_with_two_places() {
+fn signal_ends_a_mount_with_two_mount_points() {
     let Some(site) = Site::new() else { return };
     let (child, second) = (site.serve(&[]), site.made.at("second"));
     fs::create_dir(&second).unwrap();
@@ -164,7 +164,7 @@ fn a_signal_ends_a_mount_with_two_places() {
 }
 
 #[test]
-fn a_signal_that_was_ignored_stays_so() {
+fn ignored_signal_stays_ignored() {
     let Some(site) = Site::new() else { return };
     let command = command(site.arguments(&["-f"]));
     let mut shell = Command::new("sh");
@@ -182,11 +182,11 @@ fn a_signal_that_was_ignored_stays_so() {
     site.judge();
 }
 
-/// Before anything is mounted it just ends, whatever it waits for.
+/// Before anything is mounted, the process just ends, whatever it waits for.
 #[test]
-fn a_signal_ends_who_waits_for_the_image() {
+fn signal_ends_a_process_that_waits_for_the_image() {
     let Some(site) = Site::new() else { return };
-    // As one who is closing and does not come to the end.
+    // Like a process that is closing the image and does not finish.
     let closing = OpenOptions::new().write(true).open(site.image()).unwrap();
     closing.closing();
     let mut child = command(site.arguments(&["-f"])).spawn().unwrap();
@@ -214,7 +214,7 @@ fn umount_ends_the_process() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_refused_by_name() {
+fn impossible_mount_is_refused_by_name() {
     let Some(site) = Site::new() else { return };
     let refused = |ran: Ran, says: &[&str]| {
         let said = ran.bad();
@@ -237,14 +237,14 @@ fn what_cannot_be_mounted_is_refused_by_name() {
     let by_linux = Linux::lock().unwrap();
     let mounted = by_linux.mount(&image, "noatime").unwrap();
     refused(mount(&image, &point), &["image", "is mounted"]);
-    // Who only reads it is in nobody's way, and sees what was committed.
+    // A read-only mount conflicts with nothing, and shows what was committed.
     fs::write(mounted.path().join("file"), "of Linux").unwrap();
     linux::run(Command::new("sync").arg("-f").arg(mounted.path())).unwrap();
     site.mount(&["-o", "ro"]).good();
     assert_eq!(fs::read_to_string(point.join("file")).unwrap(), "of Linux");
     site.umount();
     drop(mounted);
-    // A loop device over it that nobody mounted is in nobody's way.
+    // A loop device over the image that is not mounted does not conflict.
     let device = LoopDevice::attach(&by_linux, &image, Access::ReadWrite).unwrap();
     site.mount(&[]).good();
     site.umount();
@@ -278,7 +278,8 @@ fn mount_finds_the_command_as_its_helper() {
     site.judge();
 }
 
-/// By mount(8), which finds the command as a helper in /sbin: by type, and by a line of fstab.
+/// Mounts with mount(8), which finds the command as a helper in /sbin: by type, and by a line of
+/// fstab.
 #[test]
 fn mount_and_fstab_mount_it() {
     const HELPER: &str = "mkdir \"$0/old\" \"$0/new\"; mount --bind /sbin \"$0/old\"; \
@@ -340,7 +341,7 @@ fn any_user_writes_in_a_filesystem_of_theirs() {
     shell("mkdir $0/dir; echo content > $0/dir/file; sync $0/dir/file");
     assert_eq!(shell("cat $0/dir/file"), b"content\n");
     shell("fusermount3 -u $0");
-    // The next one waits for its end.
+    // The next mount waits for the end of this one.
     nobody.run(site.arguments(&[])).good();
     assert_eq!(shell("cat $0/dir/file; stat -c %u:%g $0 $0/dir/file; fusermount3 -u $0"), {
         format!("content\n{owner}\n{owner}\n").into_bytes()
@@ -348,10 +349,10 @@ fn any_user_writes_in_a_filesystem_of_theirs() {
     site.judge();
 }
 
-/// What is mounted to be read stays as it is: nobody writes it, but others may mount it so, too.
-/// Who writes after umount(8) waits for the server to notice.
+/// An image that is mounted read-only cannot be opened for writing, but can be mounted read-only
+/// again. A writer after umount(8) waits until the server has ended.
 #[test]
-fn a_mount_to_be_read_and_a_writer_refuse_each_other() {
+fn read_only_mount_and_writer_refuse_each_other() {
     let Some(site) = Site::new() else { return };
     let second = site.made.at("second");
     fs::create_dir(&second).unwrap();
@@ -377,9 +378,9 @@ fn a_mount_to_be_read_and_a_writer_refuse_each_other() {
     site.judge();
 }
 
-/// umount(8) may return before the server knows; who only reads finds the end of it all the same.
+/// umount(8) may return before the server has ended; a reader still sees its last commit.
 #[test]
-fn who_reads_after_umount_finds_what_was_written() {
+fn reader_after_umount_sees_the_last_commit() {
     let Some(site) = Site::new() else { return };
     let second = site.made.at("second");
     fs::create_dir(&second).unwrap();
@@ -403,8 +404,8 @@ fn who_reads_after_umount_finds_what_was_written() {
     site.judge();
 }
 
-/// The kernel has one mount of a block device, and would give one that has lost its server another
-/// place.
+/// The kernel has one superblock per block device, and would mount one whose server is gone at
+/// another mount point.
 #[test]
 fn a_block_device_whose_mount_has_lost_its_server_is_busy() {
     let Some(site) = Site::new() else { return };
@@ -428,8 +429,7 @@ fn a_block_device_whose_mount_has_lost_its_server_is_busy() {
     site.judge();
 }
 
-/// As a block device that the kernel claims, a mount is waited for by umount(8), and sync(2) is
-/// passed on.
+/// With fuseblk, umount(8) waits for the server, and sync(2) is passed to it.
 #[test]
 fn a_block_device_is_committed_when_umount_returns() {
     let Some(site) = Site::new() else { return };

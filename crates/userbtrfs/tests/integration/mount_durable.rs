@@ -1,8 +1,8 @@
-//! What is durable when a call returns: whatever makes it so, it is there after a cut, by our
-//! replay and by that of Linux.
+//! Durability of calls: data that is durable when a call returns is there after a simulated power
+//! loss or a kill of the server, by our replay and by that of Linux.
 //!
-//! Each way has a filesystem of its own: what one of them makes durable, or even a commit that one
-//! falls back to, must not stand in for another one.
+//! Each way has a filesystem of its own, so that what one of them makes durable, for example by
+//! falling back to a commit, does not hide a failure of another one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,27 +15,27 @@ use userbtrfs_testkit::test_env::has_program;
 use super::control::ask;
 use super::mount::Site;
 
-/// How the mount is left.
+/// The kind of cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// What is written from now on never comes to the device.
+    /// All writes from now on are dropped.
     Drop,
     /// The server is killed.
     Kill,
 }
 
-/// One way to make something durable: what `python3` does in the mount, and what is there then.
+/// One way to make data durable: a script for `python3` in the mount, and the expected files.
 struct Way {
     name: &'static str,
     options: &'static str,
     script: &'static str,
-    /// Of each path the first byte of the content that is all alike; nothing where it is not there.
+    /// For each path the byte that its whole content consists of; `None` if it must not exist.
     left: &'static [(&'static str, Option<u8>)],
 }
 
 const BYTES: usize = 8192;
 
-/// What each script begins with. There is a file `old`, of as many bytes as are written.
+/// The beginning of each script. There is a file `old` with as many bytes as are written.
 const HEAD: &str = "
 import mmap, os
 NEW = b'n' * 8192
@@ -57,7 +57,7 @@ def mapped(fd, content):
 
 const WRITTEN: &[(&str, Option<u8>)] = &[("/dir/old", Some(b'n')), ("/dir/new", Some(b'n'))];
 
-/// With what each script does at its end.
+/// The files above, and the one that is written at the end of each script.
 const ALL_WRITTEN: &[(&str, Option<u8>)] =
     &[("/dir/old", Some(b'n')), ("/dir/new", Some(b'n')), (LAST, Some(b'n'))];
 
@@ -117,14 +117,14 @@ written(0); os.rename('dir/new', 'dir/old'); os.fsync(os.open('dir/old', os.O_RD
     },
 ];
 
-/// What comes last, and is not made durable.
+/// The end of each script: a file that is not made durable.
 const LAST: &str = "/dir/last";
 const TAIL: &str = "
 with open('dir/last', 'wb') as last: last.write(NEW)
 ";
 
 #[test]
-fn what_returned_is_there_after_a_cut() {
+fn durable_files_survive_a_cut() {
     let Some(site) = Site::new() else { return };
     if !has_program("python3") {
         return;
@@ -158,8 +158,8 @@ fn do_and_cut(site: &Site, way: &Way, cut: Cut) {
     server.wait().unwrap();
 }
 
-/// All that must be there is, by our replay and by Linux's; and nothing that was not made durable:
-/// it was a cut.
+/// Checks that all durable files are there, by our replay and by that of Linux, and that the last
+/// file is not, unless it was made durable: this proves that there was a cut.
 fn judge(site: &Site, way: &Way) {
     let check = |found: BTreeMap<&str, Option<Vec<u8>>>, whose: &str| {
         for (path, left) in way.left {

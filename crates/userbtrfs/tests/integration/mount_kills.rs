@@ -1,11 +1,11 @@
-//! The server of a mount is killed while programs work.
+//! The server of a mount is killed while programs run.
 //!
-//! 1. It is killed in the middle of a program: at any moment of any of its phases, and at the end
-//!    of one that is over sooner. Where the program had done all by then, it is done again.
-//! 2. What was fsynced is there: by our replay, and by that of Linux. The program says what of its
-//!    own that is.
-//! 3. Both show the same then, all of it but times that a replay sets, and `btrfs check` finds
-//!    nothing.
+//! 1. It is killed in the middle of a program: at a random moment of a random phase, or at the end
+//!    of the phase if that is sooner. If the program had finished by then, it is run again.
+//! 2. Files that were fsynced are there: by our replay, and by that of Linux. The program defines
+//!    which of its own files that are.
+//! 3. Both replays show the same, except for times that a replay sets, and `btrfs check` finds no
+//!    errors.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,20 +27,20 @@ use userbtrfs_testkit::{walk_linux, walk_ours};
 use super::mount::Site;
 use super::support::synced;
 
-/// How long files are fsynced besides before the server is killed. Where the phase has not lasted
-/// so long, that begins with the one before.
+/// How long other files are fsynced before the server is killed. If the phase has not lasted this
+/// long, that starts in the phase before it.
 const BESIDES: Duration = Duration::from_millis(300);
 
-/// How long a phase is taken for of which that is not known.
+/// The assumed length of a phase whose length is not known.
 const USUAL: Duration = Duration::from_secs(1);
 
-/// How often a program may be done before the server is killed.
+/// The maximum number of runs of a program until one is killed.
 const TRIES: u32 = 8;
 
-/// How often it is looked at what a program does.
+/// The interval at which the state of a program is polled.
 const MOMENT: Duration = Duration::from_millis(2);
 
-/// Where a program works, and where files are fsynced besides; each has a directory of its own.
+/// The directory in which a program works, and that in which other files are fsynced.
 const PLACES: [&str; 2] = ["work", "synced"];
 
 #[test]
@@ -88,8 +88,8 @@ fn cargo() {
     kills("cargo", false);
 }
 
-/// The same of a block device that the kernel claims, with writers alone; and of one that is shut
-/// down.
+/// A mounted block device whose server is killed, or which is shut down, while only the writers of
+/// other files run.
 #[test]
 fn a_block_device() {
     let Some(site) = Site::new() else { return };
@@ -121,18 +121,17 @@ fn a_block_device() {
         drop(left);
         synced::check_image(&linux, &site, end, synced);
     }
-    // Opening it for writing replays, for good.
+    // Opening it for writing replays the log on disk.
     site.judge();
 }
 
-/// Kills the server in the middle of a program: once, or twenty times where every count is done in
-/// full.
+/// Kills the server in the middle of a program: once, or twenty times in a torture run.
 fn kills(name: &str, is_always: bool) {
     if !is_always && !is_torture() {
         return println!("SKIPPED: {name} is killed where every count is done in full");
     }
     let Some(site) = Site::new() else { return };
-    // A database server is another user, and wants to get there.
+    // A database server runs as another user, which needs access.
     fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
     let seed = match std::env::var("USERBTRFS_SEED") {
         Ok(asked) => asked.parse().unwrap(),
@@ -149,24 +148,24 @@ fn kills(name: &str, is_always: bool) {
     }
 }
 
-/// Who kills the server in the middle of a program.
+/// Runs a program and kills the server in the middle of it.
 struct Killer {
     site: Site,
     program: Program,
     random: Random,
-    /// How long each of its phases took, where that is known.
+    /// How long each of its phases took, if that is known.
     lengths: Vec<Option<Duration>>,
-    /// How often it was run.
+    /// The number of runs so far.
     runs: u32,
 }
 
-/// A program that works in a mount.
+/// A program that runs in a mount.
 struct Running {
     child: Child,
     outside: PathBuf,
     /// When each of its phases began.
     begun: Vec<Instant>,
-    /// Whether the server was killed in the middle of it.
+    /// True if the server was killed in the middle of it.
     is_killed: bool,
 }
 
@@ -176,12 +175,12 @@ impl Killer {
         Self { site, program, random: Random::new(seed), lengths, runs: 0 }
     }
 
-    /// The directory of the latest run that is not in the mount.
+    /// Returns the directory outside of the mount for the latest run.
     fn outside(&self) -> PathBuf {
         self.site.made.at(&format!("outside{}", self.runs))
     }
 
-    /// Has the program do all of it, to know how long it takes; says whether it can.
+    /// Runs the program to its end, to time its phases; returns false if it cannot run here.
     fn learn(&mut self) -> bool {
         let mut server = self.prepare();
         let mut running = self.start();
@@ -195,8 +194,8 @@ impl Killer {
         is_there
     }
 
-    /// Kills the server in the middle of it; gives how many files each writer has fsynced besides,
-    /// and nothing where the program lacks something.
+    /// Kills the server in the middle of it; returns the number of other files that each writer has
+    /// fsynced, or `None` if the program cannot run here.
     fn kill(&mut self) -> Option<u64> {
         for _ in 0..TRIES {
             let (running, synced) = self.run_and_kill();
@@ -211,7 +210,7 @@ impl Killer {
         panic!("{}: it was always over before the server was killed", self.program.name);
     }
 
-    /// Kills the server at a moment of a run, which may be over by then.
+    /// Kills the server at a random moment of a run, which may be over by then.
     fn run_and_kill(&mut self) -> (Running, u64) {
         let phase = self.random.index(self.lengths.len());
         let length = self.lengths[phase].unwrap_or(USUAL);
@@ -234,7 +233,7 @@ impl Killer {
         }
         server.kill().unwrap();
         server.wait().unwrap();
-        // What it had left to do may have needed no file.
+        // The program may have finished without another access to a file.
         running.is_killed &= !running.child.wait().unwrap().success();
         Command::new("umount").arg("-l").arg(self.site.point()).status().unwrap();
         until("the end", || !self.site.is_mounted());
@@ -245,7 +244,7 @@ impl Killer {
         (running, synced)
     }
 
-    /// Makes a filesystem and places in it, and mounts it.
+    /// Makes a filesystem, mounts it, and makes the directories in it.
     fn prepare(&mut self) -> Child {
         self.runs += 1;
         fs::create_dir(self.outside()).unwrap();
@@ -266,8 +265,8 @@ impl Killer {
         Running { child: command.spawn().unwrap(), outside, begun: Vec::new(), is_killed: false }
     }
 
-    /// Learns from a program that has ended by itself how long its phases take; says whether all is
-    /// here that it needs.
+    /// Records the lengths of the phases of a program that has ended by itself; returns false if it
+    /// cannot run here.
     fn ended(&mut self, mut running: Running) -> bool {
         let status = running.child.wait().unwrap();
         let said = |name| fs::read(running.outside.join(name)).unwrap();
@@ -284,15 +283,15 @@ impl Killer {
 }
 
 impl Running {
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     fn is_over(&mut self) -> bool {
         let is_over = self.child.try_wait().unwrap().is_some();
         self.begun.resize_with(Program::begun(&self.outside).unwrap(), Instant::now);
         is_over
     }
 
-    /// Waits until so much time of a phase has passed, or all of it; says whether there is more to
-    /// do then.
+    /// Waits until a phase has lasted for `delay`, or has ended; returns false if the program has
+    /// ended.
     fn comes_to(&mut self, phase: usize, delay: Duration) -> bool {
         while !self.is_over() {
             let has_passed = self.begun.get(phase).is_some_and(|begin| begin.elapsed() >= delay);
@@ -305,8 +304,8 @@ impl Running {
     }
 }
 
-/// Replays the log by Linux and by us, each in its copy, some time after it was cut. Linux gives a
-/// file that loses a name in the replay the time of that.
+/// Checks the image after a replay by Linux, on a copy, and by us, some time after the kill. Linux
+/// sets the times of a file that loses a name in the replay to the time of the replay.
 fn judge(killer: &Killer, synced: u64) {
     let (site, outside, cut) = (&killer.site, killer.outside(), Time::now());
     let look_after = |root: &Path, who: &str| {
@@ -326,14 +325,14 @@ fn judge(killer: &Killer, synced: u64) {
     fs::remove_file(copy).unwrap();
     drop(linux);
 
-    // Opening it for writing replays.
+    // Opening it for writing replays the log.
     OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
     btrfs_check(&site.image()).unwrap();
     let ours = walk_ours::walk(&Filesystem::open(site.image()).unwrap()).unwrap();
     let differences = differences_of_replays(&ours, &theirs, cut);
     assert!(differences.is_empty(), "ours, and Linux's: {differences:#?}");
     let all = site.made.at("all");
-    // Not everywhere attributes may be as long as in btrfs.
+    // `-q`, since not every host filesystem takes attributes as long as btrfs does.
     site.made.does("get -q", &["/", all.to_str().unwrap()]);
     look_after(&all, "ours");
     fs::remove_dir_all(all).unwrap();

@@ -1,4 +1,4 @@
-//! The memory of a mount stays near its bound, whatever is done.
+//! The memory of a mount stays near its bound under any load.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -10,11 +10,10 @@ use super::mount::Site;
 use super::support::command::Ran;
 
 const MIB: u64 = 1 << 20;
-/// What a mount takes beside a small bound: the program, and the messages under way, of which there
-/// are at most some more than the 64 that nobody waits for, of 1 MiB each. In a bound of 256 MiB,
-/// there is room for that.
+/// The memory of a mount beyond a small bound: the program, and the messages in flight, at most a
+/// few more than the 64 background requests, of 1 MiB each. A bound of 256 MiB has room for that.
 const BESIDE: u64 = 96 * MIB;
-/// The most memory that a process took so far, in bytes.
+/// Returns the peak memory of a process, in bytes.
 fn peak(process: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -58,7 +57,7 @@ fn a_large_file_is_written_and_read_within_the_bound() {
     site.umount();
     Ran::from(server.wait_with_output().unwrap()).good();
 
-    // Not what the kernel still has of it.
+    // A new mount, so that the kernel has none of it cached.
     let server = site.serve(&["-o", &format!("memory={memory}M")]);
     let (mut file, mut found) = (File::open(&path).unwrap(), vec![0; 1 << 20]);
     for number in 0..size / MIB {

@@ -1,4 +1,4 @@
-//! What options of a mount do: to what is made in it, as Linux's do, and to what is shown and kept.
+//! Mount options: their effect on new files, as in Linux, and on access, times and durability.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,8 +17,7 @@ use super::support::assert_says;
 use super::support::command::Ran;
 use super::support::nobody::Nobody;
 
-/// Makes files in each of the ways there are, of which some have flags of their own, and shows
-/// the flags of all.
+/// Makes files in every way, some with flags of their own, and prints the flags of all.
 const MAKE: &str = "echo content >file; mkdir dir; head -c 9999 /dev/zero | tr '\\0' x >dir/large; \
     ln -s file symlink; mkfifo pipe; touch summed; chattr -C summed; echo content >summed; \
     touch in_place; chattr +C in_place; echo content >in_place; \
@@ -29,10 +28,10 @@ const MAKE: &str = "echo content >file; mkdir dir; head -c 9999 /dev/zero | tr '
         os.link(f\"/proc/self/fd/{f}\", \"unnamed\", dst_dir_fd=os.open(\".\", 0))'; \
     lsattr -R .; getfattr -R -d -m - compressed | sort";
 
-/// What is to be seen after `MAKE`.
+/// The visible result of `MAKE`.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    /// What `lsattr` showed.
+    /// The output of `lsattr`.
     shown: String,
     /// The flags of each inode on disk.
     flags: Vec<String>,
@@ -98,13 +97,13 @@ fn new_files_are_stored_as_the_options_say() {
         ("datasum,nodatacow", IN_PLACE),
     ] {
         let (theirs, ours) = (of_linux(&site, options), of_ours(&site, options));
-        // The root directory is before the first file.
+        // The root directory is at index 0, before the first file.
         assert_eq!(theirs.flags[1], flags, "{options}");
         assert_eq!(ours, theirs, "{options}");
     }
 }
 
-/// By its number or its path, in ours as in Linux's.
+/// By its id or its path, for us as for Linux.
 #[test]
 fn a_subvolume_is_mounted() {
     const MAKE: &str = "btrfs -q subvolume create one; mkdir one/dir; \
@@ -134,7 +133,7 @@ fn a_subvolume_is_mounted() {
         site.mount(&["-o", option]).good();
         assert_eq!(shown(&site.point()).trim(), root, "{option}");
         site.umount();
-        // Linux knows no lock: the server must have ended.
+        // Linux does not check our lock: the server must have ended.
         site.judge();
     }
     for (option, why) in [
@@ -150,7 +149,8 @@ fn a_subvolume_is_mounted() {
     }
 }
 
-/// What comes of making a file, of opening a device, and of asking who one is as another user.
+/// Returns the results of making a file, of opening a device, and of running a set-user-ID `id` as
+/// another user.
 fn look(root: &Path) -> [String; 3] {
     let made = File::create(root.join("made")).map(|_| "done".to_owned());
     let opened = File::options().write(true).open(root.join("null"));
@@ -160,9 +160,9 @@ fn look(root: &Path) -> [String; 3] {
     [made, opened.map(|_| "done".to_owned()), user].map(|done| done.unwrap_or_else(why))
 }
 
-/// What a mount may not have done in it fails with the option alone, in ours as in Linux's.
+/// An operation that an option forbids fails only with that option, for us as for Linux.
 #[test]
-fn what_an_option_forbids_is_refused() {
+fn operation_forbidden_by_an_option_is_refused() {
     const MAKE: &str = "mknod -m 666 null c 1 3; cp \"$(command -v id)\" id; chmod 4755 id";
     let Some(site) = Site::new() else { return };
     fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
@@ -191,7 +191,7 @@ fn what_an_option_forbids_is_refused() {
 }
 
 #[test]
-fn other_users_are_let_in_where_that_is_asked_for() {
+fn other_users_have_access_with_allow_other() {
     let Some(site) = Site::new() else { return };
     fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
     for (option, is_let_in) in [("allow_other", true), ("rw", false)] {
@@ -213,7 +213,8 @@ fn other_users_are_let_in_where_that_is_asked_for() {
     site.judge();
 }
 
-/// Whether the table of mounts shows `noatime` or not: the kernel does not tell us who reads.
+/// No option makes reads update access times: the kernel does not tell the server of reads from
+/// its cache.
 #[test]
 fn times_of_access_change_only_when_they_are_set() {
     let Some(site) = Site::new() else { return };
@@ -238,13 +239,13 @@ fn times_of_access_change_only_when_they_are_set() {
     site.judge();
 }
 
-/// There are more only while some of them sleep.
+/// There are more threads only while some of them sleep.
 #[test]
-fn as_many_threads_receive_requests_as_is_asked_for() {
+fn thread_count_follows_the_option() {
     let Some(site) = Site::new() else { return };
     for wanted in [1, 20] {
         let server = site.serve(&["-o", &format!("threads={wanted}")]);
-        // One that ends meanwhile has no name any more, one that has just begun not yet its own.
+        // A thread that ends meanwhile has no name any more, and a new one has none yet.
         let name =
             |task: io::Result<fs::DirEntry>| fs::read(task.unwrap().path().join("comm")).ok();
         let count = || {
@@ -252,7 +253,7 @@ fn as_many_threads_receive_requests_as_is_asked_for() {
             tasks.filter_map(name).filter(|name| name == b"fuse\n").count()
         };
         until("that many threads", || (wanted..=2 * wanted).contains(&count()));
-        // Nor do there come more.
+        // The number does not grow with requests.
         assert_eq!(stats(&site.point())["state"], "read-write");
         assert!((wanted..=2 * wanted).contains(&count()), "{wanted}: {}", count());
         site.umount();
@@ -282,11 +283,11 @@ fn a_log_that_is_not_replayed_is_not_shown() {
 }
 
 #[test]
-fn what_is_written_is_durable_when_the_time_to_commit_has_passed() {
+fn writes_are_durable_after_the_commit_interval() {
     let Some(site) = Site::new() else { return };
     let mut server = site.serve(&["-o", "commit=1"]);
     fs::write(site.point().join("file"), "content").unwrap();
-    // Who only reads the image sees what is committed.
+    // A reader of the image sees what is committed.
     until("a commit", || site.made.verb("cat", &["/file"]).stdout == b"content");
     server.kill().unwrap();
     site.umount();

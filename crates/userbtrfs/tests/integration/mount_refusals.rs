@@ -1,4 +1,4 @@
-//! What a mount cannot have, and devices that fail below one.
+//! Mounts that are refused, and devices that fail under a mount.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -32,7 +32,7 @@ fn refused(site: &Site, ran: Ran, says: &[&str]) {
     assert!(!site.is_mounted());
 }
 
-/// What is in a directory is there again after.
+/// The entries of the mount point are visible again after the unmount.
 #[test]
 fn a_directory_that_is_not_empty_is_hidden() {
     let Some(site) = Site::new() else { return };
@@ -96,7 +96,7 @@ fn a_device_for_reading_is_mounted_read_only() {
     mount(&["-o", "ro"]).good();
     assert_eq!(fs::read_dir(site.point()).unwrap().count(), 0);
     site.umount();
-    // Nobody has the device when it is detached.
+    // No process may have the device open when it is detached.
     until("the end of the server", || {
         File::options().read(true).open(device.path()).is_ok_and(|device| {
             rustix::fs::flock(&device, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -114,7 +114,7 @@ fn without_fusermount_only_root_mounts() {
 
 #[test]
 fn without_fuse_nothing_is_mounted() {
-    // A machine without it, as far as this process sees; the image may be in /dev/shm.
+    // Hides /dev/fuse from this process; /dev/shm stays, since the image may be there.
     const HIDE: &str = "mount --rbind /dev/shm /mnt; mount -t tmpfs none /dev; mkdir /dev/shm; \
         mount --rbind /mnt /dev/shm; mknod /dev/null c 1 3; exec \"$@\"";
     let Some(site) = Site::new() else { return };
@@ -124,7 +124,7 @@ fn without_fuse_nothing_is_mounted() {
     refused(&site, Ran::from(command.output().unwrap()), &["/dev/fuse", "No such file"]);
 }
 
-/// A small disk that the image lies on; unmounted when dropped.
+/// A small tmpfs that holds the image; unmounted when dropped.
 struct Host(tempfile::TempDir);
 
 impl Host {
@@ -159,7 +159,7 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     has_what_was_durable(&image, durable);
 }
 
-/// What the image lies on is shut down: all that is written there from then on is an I/O error.
+/// The filesystem that holds the image is shut down: all later writes to it are I/O errors.
 #[test]
 fn a_device_that_fails_under_load_is_an_io_error_and_tears_no_commit() {
     let (Some(site), Some(below)) = (Site::new(), Site::new()) else { return };
@@ -191,14 +191,14 @@ fn has_what_was_durable(image: &Path, durable: u32) {
     userbtrfs_testkit::linux::btrfs_check(image).unwrap();
 }
 
-/// What each file has.
+/// Returns the content of a file.
 fn content(number: u32) -> Vec<u8> {
     vec![u8::try_from(number % 250).unwrap(); 1 << 20]
 }
 
 /// Mounts an image and writes files until that fails; `before` is called with the number of each.
-/// Programs are told of an I/O error and not that the filesystem is full; from then on nothing is
-/// changed; the command says why at once, and `stats` does. Gives how many files are durable.
+/// Programs get an I/O error, not that the filesystem is full; no change succeeds from then on; the
+/// command prints the reason at once, and `stats` shows it. Returns the number of durable files.
 fn fails_under_load(site: &Site, image: &Path, why: &str, before: impl Fn(u32)) -> u32 {
     let (said, point) = (site.made.at("said"), site.point());
     let words = ["mount", "-f", "-o", "commit=1"].map(AsRef::<std::ffi::OsStr>::as_ref);
@@ -217,11 +217,11 @@ fn fails_under_load(site: &Site, image: &Path, why: &str, before: impl Fn(u32)) 
         .unwrap();
     assert!(durable > 10, "{error}");
     assert!(is_of_device(&error), "{error}");
-    // What is in trees finds no room, either.
+    // Changes of the trees fail, too.
     let made = |number: u32| fs::create_dir(point.join(format!("dir{number}")));
     let error = (0..1_000_000).find_map(|number| made(number).err()).unwrap();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS), "{error}");
-    // What is there is read.
+    // Existing files can be read.
     assert!(fs::read(point.join("3")).unwrap() == content(3));
     let said = || fs::read_to_string(&said).unwrap();
     until("a word of the server", || said().contains(why));
@@ -238,7 +238,7 @@ fn is_of_device(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::ROFS))
 }
 
-/// Reads fail as well where the device does, and other files can be read.
+/// Reads of damaged data fail, and other files can be read.
 #[test]
 fn a_hole_in_the_device_is_an_io_error() {
     let Some(site) = Site::new() else { return };
@@ -267,8 +267,8 @@ fn damage(image: &Path, bytes: &[u8]) {
     assert!(count.count() > 10);
 }
 
-/// A device that fails under load: programs are told of an I/O error, nothing is changed from then
-/// on, the end tells why, and what was synced is there.
+/// A device that fails under load: programs get an I/O error, no change succeeds from then on, the
+/// end of the mount returns the reason, and synced files are there.
 #[test]
 fn a_device_that_fails_makes_the_mount_read_only() {
     let Some(site) = Site::new() else { return };
@@ -290,7 +290,7 @@ fn a_device_that_fails_makes_the_mount_read_only() {
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     assert!(device.failed() > 0 && synced.iter().all(|count| *count > 0), "{synced:?}");
-    // What was there before is read.
+    // Files from before the failure can be read.
     assert!(fs::read(root.join("0-0")).unwrap() == pattern(5000));
     let unmount_handle = mounted.unmount_handle();
     until("nobody to use the mount", || unmount_handle.unmount().is_ok());
@@ -309,8 +309,8 @@ fn a_device_that_fails_makes_the_mount_read_only() {
     site.judge();
 }
 
-/// Makes files and syncs them, until the filesystem is read-only; gives how many were synced before
-/// the first that was not.
+/// Makes files and syncs them until the filesystem is read-only; returns the number of files that
+/// were synced before the first failure.
 fn write_until_refused(root: &Path, writer: u32) -> u32 {
     let write = |number: u32| {
         let file = File::create_new(root.join(format!("{writer}-{number}")))?;

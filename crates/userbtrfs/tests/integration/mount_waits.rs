@@ -1,4 +1,4 @@
-//! What waits for the device holds up nobody who does not.
+//! Requests that wait for the device do not delay others.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,16 +16,17 @@ use userbtrfs_testkit::test_env::until;
 use super::mount::Site;
 use super::support::pattern;
 
-/// How many look-ups wait at the same time: more than there are threads that are awake.
+/// The number of look-ups that wait at the same time: more than the threads that are awake.
 const COLD: usize = 12;
-/// A file as large as that stands in a leaf, with its content. So many fill some leaves.
+/// The size of files that are stored inline in a leaf, and the number of them that fills several
+/// leaves.
 const INLINE: usize = 1500;
 const BETWEEN: usize = 40;
 
-/// Look-ups of inodes that are not in memory, more of them than threads, wait for the device; then
-/// a read of what is in memory is answered all the same.
+/// While look-ups of inodes that are not in memory, more of them than threads, wait for the device,
+/// a read of data in memory is still answered.
 #[test]
-fn a_read_from_memory_goes_on_while_look_ups_wait() {
+fn read_from_memory_is_answered_while_look_ups_wait() {
     let Some(site) = Site::new() else { return };
     fill(&site);
     let device = FileDevice::open(site.image(), FileOptions::default()).unwrap();
@@ -38,7 +39,7 @@ fn a_read_from_memory_goes_on_while_look_ups_wait() {
     let root = mounted.point();
     let kept = File::open(root.join("kept")).unwrap();
     let read = || {
-        // The kernel forgets it; the server does not.
+        // This drops it from the kernel's cache, not from the server's.
         rustix::fs::fadvise(&kept, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let mut bytes = vec![0; 100_000];
         kept.read_exact_at(&mut bytes, 0).unwrap();
@@ -52,7 +53,7 @@ fn a_read_from_memory_goes_on_while_look_ups_wait() {
         let looks = parents.iter().map(|parent| scope.spawn(|| parent.join("child").is_dir()));
         let looks: Vec<_> = looks.collect();
         let (tell, told) = channel();
-        // Nothing here panics while somebody waits.
+        // No panic here while threads wait: they would never end.
         let all_wait = (0..1000).any(|_| {
             thread::sleep(Duration::from_millis(10));
             device.waiting() >= COLD
@@ -72,7 +73,7 @@ fn a_read_from_memory_goes_on_while_look_ups_wait() {
     mounted.end().unwrap();
 }
 
-/// Directories with one in each, whose inodes are in leaves far from each other.
+/// Makes directories with one child each, so that parent and child have inodes in different leaves.
 fn fill(site: &Site) {
     let filesystem = site.made.open_for_writing();
     filesystem.write("/kept", pattern(100_000)).unwrap();

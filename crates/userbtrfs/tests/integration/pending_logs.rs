@@ -1,8 +1,8 @@
-//! Logs that are damaged: a replay refuses them by name, or leaves out what is damaged.
+//! Damaged logs: a replay refuses them by name, or leaves out the damaged items.
 //!
-//! 1. Whatever a log says, with right checksums: no panic, no hang, and what is written in the end
-//!    is a filesystem that opens.
-//! 2. What is damaged is named: the subvolume and the item.
+//! 1. Whatever a log contains, with right checksums: no panic, no hang, and the filesystem that is
+//!    written opens.
+//! 2. Damage is reported with its subvolume and item.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -25,7 +25,7 @@ use super::support::golden::Unpacked;
 use super::support::shown::shown;
 use super::support::{assert_says, refusal};
 
-/// Numbers at which checks turn.
+/// Numbers at or near the limits of checks.
 const TURNS: [u64; 12] = [
     0,
     1,
@@ -41,7 +41,7 @@ const TURNS: [u64; 12] = [
     u64::MAX,
 ];
 
-/// The images that are damaged, and how often.
+/// The images that are damaged, and the number of times.
 const DAMAGED: [(&str, usize); 2] = [("log", 250), ("log-4k", 30)];
 
 /// A golden image with a log, in memory.
@@ -55,8 +55,8 @@ fn open(editor: &ImageEditor, what: PendingLog) -> Result<Filesystem, Error> {
     options.pending_log(what).memory(16 << 20).open_devices(vec![Arc::clone(editor.device())])
 }
 
-/// Opens a copy for writing, closes it, and opens it again; `btrfs check`, where it is there, finds
-/// nothing.
+/// Opens a copy for writing, closes it, and opens it again; `btrfs check`, if it is installed, must
+/// find no errors.
 fn write_and_reopen(editor: &ImageEditor, what: PendingLog) -> Result<Filesystem, Error> {
     let copy = Arc::new(MemoryDevice::from_bytes(editor.image().unwrap()));
     let device: Arc<dyn Device> = copy.clone();
@@ -71,7 +71,7 @@ fn write_and_reopen(editor: &ImageEditor, what: PendingLog) -> Result<Filesystem
     options.pending_log(PendingLog::Leave).open_devices(vec![device])
 }
 
-/// The leaves of a tree of a log.
+/// Returns the leaves of a log tree.
 fn leaves(volume: &Volume, logical: Logical, level: u8, generation: u64) -> Vec<Logical> {
     let owner = TreeId::TREE_LOG;
     let expected = Expectation { owner, level, generation, first_key: None, end: None };
@@ -83,7 +83,7 @@ fn leaves(volume: &Volume, logical: Logical, level: u8, generation: u64) -> Vec<
     leaves
 }
 
-/// The leaves of the log root tree, then those of the logs.
+/// Returns the leaves of the log root tree, and those of the log trees.
 fn log_leaves(editor: &ImageEditor) -> (Vec<Logical>, Vec<Logical>) {
     let filesystem = open(editor, PendingLog::Leave).unwrap();
     let (volume, superblock) = (filesystem.volume(), filesystem.superblock());
@@ -100,7 +100,7 @@ fn log_leaves(editor: &ImageEditor) -> (Vec<Logical>, Vec<Logical>) {
     (roots, logs)
 }
 
-/// Changes some bytes of items of a leaf, or of its head and keys.
+/// Changes some bytes of items of a leaf, or of its item headers.
 fn damage(block: &mut [u8], random: &mut Random) {
     let raw = RawBlock(block);
     let slots = raw.slots();
@@ -123,9 +123,9 @@ fn damage(block: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Until 5.17 Linux logged entries by the hashes of their names, too, and ranges of hashes.
+/// Until 5.17 Linux also logged entries by the hash of their name, and ranges of hashes.
 #[test]
-fn what_older_kernels_logged_besides_is_passed_over() {
+fn items_by_hash_of_older_kernels_are_ignored() {
     let mut added = BTreeSet::new();
     for name in DAMAGED.map(|(name, _)| name) {
         let mut editor = golden(name);
@@ -156,7 +156,7 @@ fn what_older_kernels_logged_besides_is_passed_over() {
     assert!(added.into_iter().eq([ItemKind::DIR_LOG_ITEM, ItemKind::DIR_ITEM]));
 }
 
-/// What stood beside an item of a directory by its places.
+/// Returns the key by hash that older kernels logged beside an item by index.
 fn by_hash(key: Key, item: &[u8]) -> Option<Key> {
     match key.kind {
         ItemKind::DIR_INDEX => {
@@ -169,7 +169,7 @@ fn by_hash(key: Key, item: &[u8]) -> Option<Key> {
 }
 
 #[test]
-fn a_log_may_say_anything() {
+fn log_with_random_damage_does_no_harm() {
     let mut counts = [0; 2];
     for (seed, (name, count)) in (11..).zip(DAMAGED) {
         let mut editor = golden(name);
@@ -208,7 +208,7 @@ fn a_log_may_say_anything() {
 }
 
 #[test]
-fn a_log_root_may_say_anything() {
+fn log_root_with_random_damage_does_no_harm() {
     let mut editor = golden("log");
     let without = shown(&open(&editor, PendingLog::Leave).unwrap()).unwrap();
     let check_discarded = |discarded: Filesystem| {
@@ -244,14 +244,14 @@ fn a_log_root_may_say_anything() {
         }
         match write_and_reopen(&editor, PendingLog::Discard) {
             Ok(discarded) => check_discarded(discarded),
-            // That is no superblock.
+            // The superblock itself is invalid with this change.
             Err(error) => assert_says(&error.to_string(), &["log root tree"]),
         }
         editor.revert();
     }
 }
 
-/// The first item of a kind in a log, as its leaf and what of it.
+/// Returns the first item of a kind in a log, as its leaf and the range in it.
 fn first(editor: &ImageEditor, kind: ItemKind) -> (Logical, std::ops::Range<usize>) {
     let (_, logs) = log_leaves(editor);
     let found = logs.iter().find_map(|at| {
@@ -264,7 +264,7 @@ fn first(editor: &ImageEditor, kind: ItemKind) -> (Logical, std::ops::Range<usiz
 }
 
 #[test]
-fn what_is_damaged_is_named_and_the_rest_is_salvaged() {
+fn damaged_item_is_named_and_the_rest_is_salvaged() {
     let mut editor = golden("log");
     let sound = shown(&open(&editor, PendingLog::Replay).unwrap()).unwrap();
     let without = shown(&open(&editor, PendingLog::Leave).unwrap()).unwrap();
@@ -283,7 +283,7 @@ fn what_is_damaged_is_named_and_the_rest_is_salvaged() {
 }
 
 #[test]
-fn an_unreadable_leaf_is_passed_over() {
+fn unreadable_leaf_is_skipped() {
     let mut editor = golden("log-4k");
     let (_, logs) = log_leaves(&editor);
     let at = logs[logs.len() / 2];
@@ -297,7 +297,7 @@ fn an_unreadable_leaf_is_passed_over() {
 }
 
 #[test]
-fn the_command_tells_what_is_in_a_log_and_settles_it() {
+fn command_dumps_replays_and_discards_logs() {
     let told = |image: &std::path::Path| verb("dump log", image, &[]).good();
     let unpacked = Unpacked::new("log");
     let image = unpacked.path();

@@ -1,4 +1,4 @@
-//! `put`: what it keeps, what it refuses, and where things go.
+//! `put`: the attributes that it keeps, its errors, and its destinations.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,11 +16,11 @@ use userbtrfs_testkit::{walk_linux, walk_ours};
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
 
-/// What no copy can keep, or what two filesystems count in their own ways.
+/// Fields that no copy can keep, or that filesystems count in different ways.
 const NOT_COPIED: &[&str] =
     &["inode", "subvolume", "nlink", "size", "ctime", "btime", "atime", "flags", "segments"];
 
-/// A tree of everything that there is, as far as this user may make it.
+/// Makes a tree with inodes of every kind, as far as this user may make them.
 fn fill(dir: &Path) {
     fs::create_dir_all(dir.join("deep/deeper")).unwrap();
     fs::create_dir(dir.join("empty")).unwrap();
@@ -64,7 +64,7 @@ impl Source {
         self.0.to_str().unwrap()
     }
 
-    /// Asserts that what is in a directory of the image is what is here.
+    /// Asserts that a directory of the image has the same content as this source.
     #[track_caller]
     fn assert_copied(&self, made: &Made, to: &str) {
         let theirs = walk_linux::walk(&self.0).unwrap();
@@ -76,10 +76,10 @@ impl Source {
 }
 
 #[test]
-fn a_tree_is_kept_in_all_that_it_has() {
+fn tree_is_copied_with_everything() {
     let made = Made::new();
     let source = Source::new(&made);
-    // Reading changes it.
+    // Reading changes the access time.
     let accessed = fs::metadata(source.0.join("small")).unwrap();
     made.does("put", &[source.text(), "/copy"]);
     source.assert_copied(&made, "/copy");
@@ -97,7 +97,7 @@ fn a_tree_is_kept_in_all_that_it_has() {
 }
 
 #[test]
-fn what_is_there_is_filled_and_replaced() {
+fn existing_directories_are_filled_and_files_replaced() {
     let made = Made::new();
     let source = Source::new(&made);
     made.does("mkdir -p", &["/copy/other", "/copy/deep"]);
@@ -133,9 +133,9 @@ fn names_of_several_sources_are_kept_and_owners_given() {
     made.judge();
 }
 
-/// Two names of one inode with the same last part are one name of the copy.
+/// Two names of one inode with the same last component become one name in the copy.
 #[test]
-fn sources_that_are_one_file_of_one_name_are_copied_once() {
+fn sources_with_one_inode_and_name_are_copied_once() {
     let made = Made::new();
     let (a, b) = (made.at("a"), made.at("b"));
     for dir in [&a, &b] {
@@ -151,7 +151,7 @@ fn sources_that_are_one_file_of_one_name_are_copied_once() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
+fn missing_source_is_named_and_the_rest_is_copied() {
     let made = Made::new();
     let source = Source::new(&made);
     let said = made.verb("put", &["/nowhere/at/all", source.text(), "/"]).bad();
@@ -165,7 +165,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
 }
 
 #[test]
-fn json_counts_what_was_done() {
+fn json_reports_counts() {
     let made = Made::new();
     let source = Source::new(&made);
     let said = made.verb("put --format json", &[source.text(), "/"]).good();
@@ -194,9 +194,9 @@ fn thousands_of_files_are_copied_in() {
     made.judge();
 }
 
-/// An attribute that no tree block has room for is left out, and nothing else is.
+/// An attribute that fits into no tree block is left out, and nothing else.
 #[test]
-fn what_has_an_attribute_that_is_too_long_is_copied_without_it() {
+fn attribute_that_is_too_long_is_left_out() {
     let made = Made::new();
     made.does("mkfs -f -q -n 4k", &[]);
     let source = made.at("source");
@@ -226,9 +226,9 @@ fn what_has_an_attribute_that_is_too_long_is_copied_without_it() {
     made.judge();
 }
 
-/// What is made up as it is read has no size before.
+/// Files of /proc are generated as they are read, and have size 0.
 #[test]
-fn a_file_that_says_no_size_is_read_to_its_end() {
+fn file_of_size_zero_is_read_to_its_end() {
     let made = Made::new();
     made.does("put", &["/proc/version", "/proc/filesystems", "/"]);
     for name in ["version", "filesystems"] {
@@ -238,9 +238,9 @@ fn a_file_that_says_no_size_is_read_to_its_end() {
     }
 }
 
-/// What a directory has from before lets nobody in whom its source does not.
+/// ACLs of an existing directory must not grant access that its source does not.
 #[test]
-fn access_lists_of_a_directory_that_is_filled_do_not_stay() {
+fn acls_of_an_existing_directory_are_removed() {
     let made = Made::new();
     let source = Source::new(&made);
     made.does("mkdir", &["/into"]);

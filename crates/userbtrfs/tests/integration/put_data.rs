@@ -40,7 +40,7 @@ fn contents_of_every_size_are_kept() {
     made.judge();
 }
 
-/// A file of a tebibyte with data at its start, in its middle and at its end, and one without any.
+/// A file of 1 TiB with data at its start, in its middle and at its end, and one without data.
 #[test]
 fn holes_are_kept() {
     const TIB: u64 = 1 << 40;
@@ -75,7 +75,7 @@ fn holes_are_kept() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_and_the_rest_is_there() {
+fn file_that_does_not_fit_is_named_and_the_rest_is_copied() {
     let made = Made::of_size("100M");
     let source = source(&made);
     fs::write(source.join("before"), pattern(10_000)).unwrap();

@@ -1,4 +1,4 @@
-//! What must not be written is refused by name, and nothing of it changes.
+//! Images that must not be written are refused by name, and are not changed.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ use crate::support::golden::Unpacked;
 use crate::support::made::{Made, judge};
 use crate::support::{assert_says, refusal};
 
-/// The object ids of what remembers a balance, and of relocation trees.
+/// The object ids of the balance status item, and of relocation trees.
 const BALANCE: u64 = u64::MAX - 3;
 const TREE_RELOC: u64 = u64::MAX - 7;
 
@@ -26,7 +26,7 @@ const METADATA: u64 = 4;
 
 const FS_ROOT: Key = Key::new(5, ItemKind::ROOT_ITEM, 0);
 
-/// An editor of the image "fresh".
+/// Returns an editor of the image "fresh".
 fn fresh() -> ImageEditor {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| std::fs::read(Unpacked::new("fresh").path()).unwrap());
@@ -37,7 +37,7 @@ fn editor_of(image: &Path) -> ImageEditor {
     ImageEditor::from_bytes(std::fs::read(image).unwrap()).unwrap()
 }
 
-/// Why a device is not opened for writing. It stays as it is.
+/// Returns the error of opening a device for writing, and asserts that it is not changed.
 fn unwritable(device: &Arc<dyn Device>, what: &str) -> Error {
     let len = usize::try_from(device.len()).unwrap();
     let before = device.read(0, len).unwrap();
@@ -46,7 +46,8 @@ fn unwritable(device: &Arc<dyn Device>, what: &str) -> Error {
     error
 }
 
-/// Asserts that the image "fresh", forged, can be read, and is refused to a writer in these words.
+/// Asserts that the image "fresh", forged, can be read, and is refused to a writer with this
+/// message.
 fn refused(what: &str, says: &str, forge: impl FnOnce(&mut ImageEditor)) {
     let mut editor = fresh();
     forge(&mut editor);
@@ -56,7 +57,7 @@ fn refused(what: &str, says: &str, forge: impl FnOnce(&mut ImageEditor)) {
     assert_says(&unwritable(&device, what), &[says]);
 }
 
-/// Changes the leaf that a tree's first item is in.
+/// Changes the first leaf of a tree.
 fn first_leaf(editor: &mut ImageEditor, tree: TreeId, edit: impl FnOnce(&mut Items)) {
     let first = editor.items(tree)[0].key;
     edit_leaf(editor, tree, first, edit);
@@ -88,7 +89,7 @@ fn golden_images_that_must_not_be_written_are_refused_by_name() {
     }
 }
 
-/// What is damaged in the primary superblock may be newer than the mirror: it stays as it is.
+/// A damaged primary superblock may be newer than the mirror, and is not overwritten.
 #[test]
 fn a_mirror_does_not_stand_in_for_a_damaged_primary() {
     refused("mirror", "the primary superblock is damaged", |editor| {
@@ -110,9 +111,9 @@ fn features_and_states_are_refused_by_name() {
     }
 }
 
-/// It is made anew from what is in use.
+/// The free space tree is rebuilt from the extent tree.
 #[test]
-fn a_free_space_tree_that_is_not_valid_is_no_reason() {
+fn invalid_free_space_tree_is_not_refused() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["fresh", "dup"] {
         let image = folder.path().join(name);
@@ -134,7 +135,7 @@ fn a_free_space_tree_that_is_not_valid_is_no_reason() {
     }
 }
 
-/// The changes of `btrfstune` that were cut off are not for reading either.
+/// Images with an interrupted change by `btrfstune` cannot be read either.
 #[test]
 fn changes_of_the_whole_filesystem_are_refused_by_name() {
     for (bit, name) in [
@@ -151,7 +152,7 @@ fn changes_of_the_whole_filesystem_are_refused_by_name() {
 }
 
 #[test]
-fn what_only_linux_can_go_on_with_is_refused_by_name() {
+fn operations_that_only_linux_can_resume_are_refused_by_name() {
     refused("balance", "a balance is running", |editor| {
         edit_leaf(editor, TreeId::ROOT, FS_ROOT, |items| {
             items.insert(Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0), vec![0; 448]);
@@ -174,7 +175,7 @@ fn put_replacement(editor: &mut ImageEditor, state: u64) {
     });
 }
 
-/// Linux leaves the item of a replacement there when it is done.
+/// Linux does not remove the item of a replacement that is done.
 #[test]
 fn a_device_replacement_is_refused_while_it_runs() {
     for state in [1, 4, 5] {
@@ -211,8 +212,8 @@ fn block_groups_that_contradict_their_chunks_are_refused_by_name() {
     });
 }
 
-/// The sum of what is free and what is used tells that one of the two is wrong: whoever gave
-/// out such space might give out what is in use.
+/// The sum of free and used bytes shows that one of the two is wrong: an allocation could hand out
+/// space that is in use.
 #[test]
 fn used_bytes_that_contradict_free_space_are_refused_by_name() {
     for kind in [SYSTEM, METADATA] {

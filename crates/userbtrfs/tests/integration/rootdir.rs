@@ -12,11 +12,11 @@ use crate::support::command::{Ran, verb};
 use crate::support::made::judge;
 use crate::support::{assert_says, pattern};
 
-/// What no copy can keep, or what two filesystems count in their own ways.
+/// Fields that no copy can keep, or that filesystems count in different ways.
 const NOT_COPIED: &[&str] =
     &["inode", "subvolume", "nlink", "size", "ctime", "btime", "atime", "flags", "segments"];
 
-/// Bytes of a file that is smaller than 100 MiB, and does not fit into a filesystem of that size.
+/// The size of a file below 100 MiB that does not fit into a filesystem of that size.
 const NEARLY: usize = 99 << 20;
 
 /// A folder with a directory in it, and room for an image.
@@ -96,7 +96,7 @@ fn every_kind_of_filesystem_is_filled() {
 }
 
 #[test]
-fn all_that_is_put_in_is_given_to_one_owner() {
+fn all_files_get_one_owner() {
     let place = Place::new();
     fill(&place.dir());
     place.mkfs(&["--owner", "12:34"]).good();
@@ -127,7 +127,7 @@ fn much_of_one_kind_fits() {
 }
 
 #[test]
-fn what_fails_leaves_no_file_behind() {
+fn failed_mkfs_leaves_no_file() {
     let place = Place::new();
     fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
     let said = place.mkfs(&["--size", "100M"]).bad();
@@ -141,23 +141,23 @@ fn what_fails_leaves_no_file_behind() {
     assert!(!inside.exists());
 }
 
-/// Neither an empty one, nor what `--force` gave up for it.
+/// Neither an empty filesystem, nor the old one that `--force` overwrote.
 #[test]
-fn what_fails_leaves_no_filesystem() {
+fn failed_mkfs_with_force_leaves_no_filesystem() {
     let place = Place::new();
     fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
     verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
     place.mkfs(&["-f"]).bad();
     assert_says(&verb("ls", &place.image(), &[]).bad(), &["no valid superblock"]);
     assert_eq!(fs::metadata(place.image()).unwrap().len(), 100 << 20);
-    // It does not stand in the way of the next attempt.
+    // The file that is left does not prevent the next attempt.
     fs::write(place.dir().join("large"), b"small").unwrap();
     place.mkfs(&["-q"]).good();
     place.assert_filled();
 }
 
 #[test]
-fn what_fails_leaves_an_empty_file_empty() {
+fn failed_mkfs_leaves_an_empty_file_empty() {
     let place = Place::new();
     fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
     File::create(place.image()).unwrap();
@@ -166,7 +166,7 @@ fn what_fails_leaves_an_empty_file_empty() {
 }
 
 #[test]
-fn nothing_is_overwritten_by_what_cannot_fit() {
+fn source_that_cannot_fit_overwrites_nothing() {
     let place = Place::new();
     verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
     verb("mkdir", &place.image(), &["/old"]).good();

@@ -9,7 +9,7 @@ use crate::support::command::{Ran, command};
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
 
-/// Runs the shell on lines.
+/// Runs the shell with these lines as its input.
 fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
     let image = made.image();
     let words = ["shell", image.to_str().unwrap()];
@@ -18,7 +18,7 @@ fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     for line in lines {
-        // One that has ended does not read the rest.
+        // A shell that has ended does not read the rest.
         let _ = writeln!(input, "{line}");
     }
     drop(input);
@@ -55,7 +55,7 @@ fn lines_are_done_one_after_the_other() {
 }
 
 #[test]
-fn an_error_is_said_and_the_next_line_follows() {
+fn error_is_printed_and_the_next_line_is_run() {
     let made = Made::new();
     let lines = [
         "rm /none",
@@ -90,7 +90,7 @@ fn a_crash_loses_what_was_not_durable_and_nothing_else() {
 }
 
 #[test]
-fn what_was_fsynced_outlives_a_crash() {
+fn fsynced_files_survive_a_crash() {
     let made = Made::new();
     let source = made.at("source");
     std::fs::write(&source, pattern(100_000)).unwrap();
@@ -103,7 +103,7 @@ fn what_was_fsynced_outlives_a_crash() {
     for path in ["/each", "/later"] {
         assert!(filesystem.read(path).unwrap() == pattern(100_000), "{path}");
     }
-    // Linux is asked without being let write, and could not replay the log.
+    // `judge` gives Linux no write access, and Linux could not replay the log.
     shell(&made, &[], &["sync"]).good();
     made.judge();
 }
@@ -136,7 +136,7 @@ fn each_fsync_is_traced_until_that_is_stopped() {
 }
 
 #[test]
-fn what_was_counted_is_shown() {
+fn stats_shows_counters() {
     let made = Made::new();
     let said = shell(&made, &[], &["mkdir /a", "fsync /a", "fsync /a", "stats"]).good();
     assert!(said.lines().any(|line| line == "log groups: 1"), "{said}");

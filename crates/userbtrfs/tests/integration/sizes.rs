@@ -5,7 +5,7 @@ use userbtrfs::ExtentKind;
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
 
-/// A filesystem with a file `/f` of this content.
+/// Makes a filesystem with a file `/f` of this content.
 fn with_file(content: &[u8]) -> Made {
     let made = Made::new();
     let source = made.at("f");
@@ -18,7 +18,7 @@ fn content(made: &Made) -> Vec<u8> {
     made.open().read("/f").unwrap()
 }
 
-/// What holds a file: where it starts, its length, and a letter for its kind.
+/// Returns the extents of the file: their offset, length, and a letter for their kind.
 fn extents(made: &Made) -> Vec<(u64, u64, char)> {
     let extents = made.open().open_file("/f").unwrap().extents().unwrap();
     let letter = |kind| match kind {
@@ -56,7 +56,7 @@ fn sizes_change_in_steps_and_content_follows() {
 }
 
 #[test]
-fn files_are_made_unless_they_shall_not_be() {
+fn files_are_created_unless_disabled() {
     let made = Made::new();
     made.does("truncate -s 1T", &["/f"]);
     assert_eq!(extents(&made), [(0, 1 << 40, 'h')]);
@@ -77,7 +77,7 @@ fn files_are_made_unless_they_shall_not_be() {
 }
 
 #[test]
-fn space_is_set_aside_and_given_back() {
+fn space_is_allocated_and_freed() {
     const KIB: u64 = 1 << 10;
     let made = with_file(&pattern(100 << 10));
     made.does("fallocate -n -o 100k -l 50k", &["/f"]);
@@ -105,7 +105,7 @@ fn space_is_set_aside_and_given_back() {
 }
 
 #[test]
-fn what_cannot_be_set_aside_is_refused_by_name() {
+fn impossible_allocation_is_refused_by_name() {
     let made = Made::new();
     made.does("mkdir", &["/dir"]);
     made.does("fallocate -l 1M", &["/f", "/g"]);
@@ -121,9 +121,9 @@ fn what_cannot_be_set_aside_is_refused_by_name() {
     made.judge();
 }
 
-/// All this in one session, where nothing is on disk yet.
+/// Changes in one session see each other before anything is on disk.
 #[test]
-fn a_shell_sees_what_it_did() {
+fn shell_sees_its_own_changes() {
     use std::io::Write as _;
     let made = with_file(&pattern(50_000));
     let image = made.image();

@@ -1,10 +1,10 @@
-//! Paths that end with a slash: they are those of directories, for every verb.
+//! Paths that end with a slash: every verb accepts them only for directories.
 
 use std::fs;
 
 use super::support::made::Made;
 
-/// An image with two files, which are in its folder, too.
+/// Makes an image with two files, which are also in its folder.
 fn with_two_files() -> Made {
     let made = Made::new();
     for name in ["one", "two"] {

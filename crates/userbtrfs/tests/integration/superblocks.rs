@@ -1,4 +1,4 @@
-//! Superblocks: what is none, what is damaged, what is refused, and what takes their place.
+//! Superblocks: missing, damaged and refused ones, and mirrors that replace them.
 
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use crate::support::{assert_says, open, open_bytes, refusal, small};
 const PRIMARY: usize = 64 << 10;
 const MIRROR: u64 = 64 << 20;
 
-/// Why the image does not open once its primary superblock, sealed, says something else.
+/// Returns the error of opening the image after an edit of its primary superblock, with the
+/// checksum made right.
 fn refused(edit: impl FnOnce(&mut [u8])) -> Error {
     let mut editor = small();
     editor.edit_superblock(edit);
     refusal(open(&editor))
 }
 
-/// What is wrong with the primary superblock, where that keeps the image from opening.
+/// Returns the error of the primary superblock that prevents opening the image.
 fn primary_error(error: &Error) -> &SuperblockError {
     match error {
         Error::Open(OpenError::Superblock {
@@ -49,7 +50,7 @@ fn a_file_too_small_for_a_superblock_is_refused() {
 }
 
 #[test]
-fn what_is_not_btrfs_is_refused() {
+fn image_without_btrfs_is_refused() {
     let zeros = vec![0; 1 << 20];
     let noise: Vec<u8> =
         (0..1u32 << 18).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
@@ -89,7 +90,7 @@ fn a_truncated_golden_image_is_refused() {
     }
 }
 
-/// The golden image "basic" with so many bytes of its superblocks damaged.
+/// Damages the superblock at an offset of a device.
 fn damage(device: &dyn Device, at: u64) {
     let mut bytes = device.read(at, 4096).unwrap();
     bytes[field::GENERATION] ^= 1;
@@ -97,7 +98,7 @@ fn damage(device: &dyn Device, at: u64) {
 }
 
 #[test]
-fn a_damaged_primary_is_replaced_by_the_mirror_and_that_is_said() {
+fn damaged_primary_is_replaced_by_the_mirror_with_a_notice() {
     let golden = Unpacked::new("basic");
     let options = OpenOptions::new();
     let sound = options.open(golden.path()).unwrap();
@@ -118,7 +119,7 @@ fn a_damaged_primary_is_replaced_by_the_mirror_and_that_is_said() {
 }
 
 #[test]
-fn where_no_copy_is_good_the_error_names_each() {
+fn error_without_a_good_mirror_names_each() {
     let golden = Unpacked::new("basic");
     damage(&*golden.device(), PRIMARY as u64);
     damage(&*golden.device(), MIRROR);
@@ -133,7 +134,7 @@ fn where_no_copy_is_good_the_error_names_each() {
     assert_says(&error, &["primary: superblock checksum is", "copy at 67108864: superblock"]);
 }
 
-/// A copy that stands in the place of another is no copy.
+/// A superblock is invalid at the offset of another mirror.
 #[test]
 fn a_superblock_in_the_wrong_place_is_refused() {
     let error = refused(|bytes| put_u64(bytes, field::BYTENR, MIRROR));
@@ -201,7 +202,7 @@ fn features(error: &Error) -> &[String] {
     }
 }
 
-/// The primary superblock with more bits set in a field.
+/// Returns an edit that sets more bits in a field.
 fn with_bits(at: usize, bits: u64) -> impl Fn(&mut [u8]) {
     move |bytes| put_u64(bytes, at, u64_at(bytes, at) | bits)
 }
@@ -234,10 +235,10 @@ fn each_refused_feature_is_named() {
     assert_eq!(features(&error), ["no mixed-backref"]);
 }
 
-/// Reading goes on with RAID bits that outlived their block groups, with any `compat_ro` bit, and
-/// with the flags of a metadata dump.
+/// An image can be read with RAID bits that outlived their block groups, with any `compat_ro` bit,
+/// and with the flags of a metadata dump.
 #[test]
-fn features_that_only_writing_needs_do_not_keep_from_reading() {
+fn features_that_only_writing_needs_do_not_prevent_reading() {
     let metadumps = 1 << 33 | 1 << 34;
     for (at, bits) in [
         (field::INCOMPAT, 1 << 7 | 1 << 11),
@@ -275,7 +276,7 @@ fn golden_images_that_are_refused_are_refused_by_name() {
 }
 
 #[test]
-fn a_pending_log_is_said() {
+fn pending_log_gives_a_notice() {
     let mut editor = small();
     editor.edit_superblock(|bytes| put_u64(bytes, field::LOG_ROOT, 0x20_9000));
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! What the tests share: images, damage to them, and what an image shows.
+//! Helpers of the tests: images, damage to them, and the content of an image.
 
 pub(crate) mod command;
 pub(crate) mod forging;
@@ -15,12 +15,12 @@ use userbtrfs::device::MemoryDevice;
 use userbtrfs::{Error, Filesystem, InodeId, OpenOptions, TreeId};
 use userbtrfs_image_builder::{ImageEditor, small_image};
 
-/// An editor of the small forged image, which is sound as yet.
+/// Returns an editor of the small forged image, which is still sound.
 pub(crate) fn small() -> ImageEditor {
     ImageEditor::from_bytes(small_image()).expect("the small image is sound")
 }
 
-/// Opens what an editor has made so far.
+/// Opens the current image of an editor.
 pub(crate) fn open(editor: &ImageEditor) -> Result<Filesystem, Error> {
     OpenOptions::new().open_devices(vec![Arc::clone(editor.device())])
 }
@@ -30,12 +30,12 @@ pub(crate) fn open_bytes(image: Vec<u8>) -> Result<Filesystem, Error> {
     OpenOptions::new().open_devices(vec![Arc::new(MemoryDevice::from_bytes(image))])
 }
 
-/// Why an image does not open.
+/// Returns the error of an image that does not open.
 pub(crate) fn refusal(opened: Result<Filesystem, Error>) -> Error {
     opened.err().expect("the image must not open")
 }
 
-/// Bytes that look like chance and are always the same.
+/// Returns pseudo-random bytes, which are always the same.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = len as u64 + 1;
     let mut next = || {
@@ -46,7 +46,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// An inode of the top-level subvolume.
+/// Returns the id of an inode of the top-level subvolume.
 pub(crate) fn top_level(number: u64) -> InodeId {
     InodeId { subvolume: TreeId::FS, number }
 }

@@ -1,5 +1,5 @@
-//! The surroundings of a process: limits, inherited descriptors, devices that are write-protected,
-//! and mount points that hide the image.
+//! The environment of a process: limits, inherited descriptors, write-protected devices, and mount
+//! points that hide the image.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -37,7 +37,7 @@ fn image_mounted_at_the_directory_that_holds_it_is_served() {
 #[test]
 fn server_in_the_background_keeps_no_descriptor_of_its_caller() {
     let Some(site) = Site::new() else { return };
-    // A pipe whose other end waits for its end, and a lock that goes with its descriptor.
+    // A pipe whose reader waits for its end, and a lock that is released with its descriptor.
     let piped = "sh -c 'exec 3>&1; $U mount image point' | timeout 20 cat";
     let locked = "(exec 9>lock; flock 9; $U mount image point)";
     for begun in [piped, locked] {
@@ -93,11 +93,11 @@ fn write_beyond_the_limit_of_file_sizes_is_an_error() {
     site.judge();
 }
 
-/// A user of whom no other test starts a process, since the limit counts all of them.
+/// A user that has no processes of other tests, since the limit counts all of them.
 const ALONE: u32 = 54_321;
 
 #[test]
-fn threads_that_cannot_be_started_are_done_without_or_an_error() {
+fn thread_start_failure_is_tolerated_or_an_error() {
     let Some(site) = Site::new() else { return };
     script(&site, "chmod 777 .; chmod 666 image; cp $U program; chmod 755 program").good();
     let limited = |processes: u32, words: &str| {

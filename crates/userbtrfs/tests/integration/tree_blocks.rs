@@ -1,4 +1,4 @@
-//! Tree blocks: each check meets damage that nothing else would notice.
+//! Tree blocks: each check is tested with damage that no other check detects.
 
 use userbtrfs::{
     BlockError, Error, Key, Logical, MirrorError, OpenError, Quoted, ReadError, TreeId,
@@ -10,7 +10,7 @@ use crate::support::golden::Unpacked;
 use crate::support::shown::{Shown, shown};
 use crate::support::{assert_says, open, small};
 
-/// Damage to a block, and how to know that exactly this was found.
+/// Damage to a block, and the error that it must cause.
 struct Damage {
     name: &'static str,
     edit: fn(&mut [u8]),
@@ -27,7 +27,7 @@ const fn damage(
     Damage { name, edit, found, said }
 }
 
-/// What can be wrong with any block.
+/// Damage to any block.
 const HEADERS: &[Damage] = &[
     damage(
         "address",
@@ -85,7 +85,7 @@ const HEADERS: &[Damage] = &[
     ),
 ];
 
-/// What can be wrong with any leaf.
+/// Damage to any leaf.
 const LEAVES: &[Damage] = &[
     damage(
         "item offset",
@@ -121,7 +121,7 @@ const LEAVES: &[Damage] = &[
     ),
 ];
 
-/// What can be wrong with a leaf of several items.
+/// Damage to a leaf of several items.
 const SEVERAL: &[Damage] = &[
     damage(
         "key order",
@@ -140,7 +140,7 @@ const SEVERAL: &[Damage] = &[
     ),
 ];
 
-/// What can be wrong with a node.
+/// Damage to a node.
 const NODES: &[Damage] = &[
     damage(
         "no pointers",
@@ -196,13 +196,13 @@ const fn content(name: &'static str, edit: fn(&mut [u8]), said: &'static str) ->
     damage(name, edit, |error| matches!(error, BlockError::Item { slot: 0, .. }), said)
 }
 
-/// The content of the first item of a leaf.
+/// Returns the content of the first item of a leaf.
 fn first(block: &mut [u8]) -> &mut [u8] {
     let range = RawBlock(block).item(0).expect("sound");
     &mut block[range]
 }
 
-/// The trees that reading needs, each with its first leaf.
+/// Returns the trees that reading needs, each with its first leaf.
 fn leaves(editor: &ImageEditor) -> Vec<(TreeId, Logical)> {
     let trees = [TreeId::FS, TreeId::ROOT, TreeId::EXTENT, TreeId::CSUM, TreeId::CHUNK];
     let leaf = |tree| {
@@ -213,7 +213,7 @@ fn leaves(editor: &ImageEditor) -> Vec<(TreeId, Logical)> {
     trees.map(leaf).to_vec()
 }
 
-/// Does what needs a tree, and gives the error.
+/// Does an operation that needs a tree, and returns its error.
 fn provoke(editor: &ImageEditor, tree: TreeId) -> Error {
     let filesystem = match open(editor) {
         Ok(filesystem) => filesystem,
@@ -227,7 +227,7 @@ fn provoke(editor: &ImageEditor, tree: TreeId) -> Error {
     failed.unwrap_or_else(|| panic!("damage to {tree:?} was not noticed"))
 }
 
-/// The error of a tree block: where it is, through which tree, and what is wrong with each copy.
+/// Returns the address and the tree of a block error, and the errors of each copy.
 fn block_error(error: &Error) -> (Logical, TreeId, Vec<&BlockError>) {
     let (Error::Read(read) | Error::Open(OpenError::ChunkTree(read))) = error else {
         panic!("{error}");
@@ -240,7 +240,7 @@ fn block_error(error: &Error) -> (Logical, TreeId, Vec<&BlockError>) {
     (*logical, *tree, copies.collect())
 }
 
-/// Damages a block in every copy, and asserts that the error says where and what.
+/// Damages every copy of a block, and asserts that the error names the block and the damage.
 fn assert_found(tree: TreeId, logical: Logical, damage: &Damage) {
     let mut editor = small();
     editor.edit_block(logical, damage.edit);
@@ -293,7 +293,8 @@ fn a_wrong_checksum_is_named_with_both_values() {
     }
 }
 
-/// The small image after an edit of the root node of the top-level subvolume.
+/// Returns the small image after an edit of the root node of the top-level subvolume, and the
+/// address of that node.
 fn with_node(edit: impl FnMut(&mut [u8])) -> (ImageEditor, Logical) {
     let mut editor = small();
     let root = editor.root(TreeId::FS).unwrap();
@@ -334,9 +335,9 @@ fn a_child_outside_every_chunk_is_named() {
     assert_says(&error, &["150994944", "lies in no chunk"]);
 }
 
-/// A pointer to a sound block of another tree, or of the same tree further on.
+/// The pointer leads to a sound block of another tree, or to a later block of the same tree.
 #[test]
-fn a_child_that_is_another_block_is_not_taken() {
+fn child_that_is_another_block_is_refused() {
     let other = small().root(TreeId::CSUM).unwrap();
     let (editor, _) = with_node(|block| RawBlock::set_child(block, 0, other.0));
     let error = provoke(&editor, TreeId::FS);
@@ -351,7 +352,7 @@ fn a_child_that_is_another_block_is_not_taken() {
 }
 
 #[test]
-fn a_child_that_does_not_keep_to_its_bounds_is_named() {
+fn child_beyond_its_key_range_is_named() {
     // The left leaf holds the root directory's entries, up to an index.
     let (editor, _) = with_node(|block| {
         let key = Key { offset: 3, ..Key::new(256, userbtrfs::ItemKind::DIR_INDEX, 0) };
@@ -362,9 +363,9 @@ fn a_child_that_does_not_keep_to_its_bounds_is_named() {
     assert_says(&error, &["where the next block starts"]);
 }
 
-/// The leaf with the inodes of all but the root directory is bad in both copies.
+/// The leaf with all inodes but the root directory is damaged in both copies.
 #[test]
-fn what_a_bad_leaf_does_not_hold_is_still_read() {
+fn items_outside_a_bad_leaf_are_still_read() {
     let mut editor = small();
     let blocks = editor.tree_blocks(TreeId::FS);
     let (right, _) = *blocks.last().as_ref().expect("it has blocks");
@@ -387,7 +388,7 @@ fn what_a_bad_leaf_does_not_hold_is_still_read() {
     assert!(!bench.at("copy/small").exists());
 }
 
-/// Every byte of each tree block, one at a time, with the checksum made right.
+/// Changes every seventh used byte of each tree block, one at a time, with the checksum made right.
 #[test]
 fn no_byte_of_a_block_makes_reading_panic() {
     let sound = shown(&open(&small()).unwrap()).unwrap();

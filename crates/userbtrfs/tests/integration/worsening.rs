@@ -1,10 +1,10 @@
-//! Writing to an image that is damaged: it succeeds and leaves nothing worse than it was, or it
-//! fails, is over for good, and leaves everything as it was.
+//! Writing to a damaged image: it succeeds and makes no damage worse, or it fails, aborts the
+//! filesystem, and leaves the image as it was.
 //!
-//! 1. Each damage meets each change, on a fresh copy of an image that Linux made.
+//! 1. Each damage is combined with each change, on a fresh copy of an image that Linux made.
 //! 2. After a failed commit every tree block that the superblock leads to is as it was.
-//! 3. After a good one `btrfs check` finds no more than before, and what the change is not about
-//!    shows the same.
+//! 3. After a successful commit `btrfs check` finds no more than before, and everything outside of
+//!    the paths of the change reads the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,20 +23,20 @@ use crate::support::golden::Unpacked;
 const MANY: u64 = 473;
 const DIR: u64 = 257;
 
-/// Free space of the image, as the tree that keeps it says.
+/// Free ranges of the image, according to its free space tree.
 const HOLE: u64 = 30_416_896;
 const REST: (u64, u64) = (31_522_816, 32_440_320);
 const BLOCK: u64 = 4096;
 
-/// Damage, by name.
+/// A kind of damage.
 struct Damage {
     name: &'static str,
-    /// What each change comes to in turn: R, F or D, as [`Outcome`] says. R alone is for all.
+    /// The [`Outcome`] of each change in turn: R, F or D. A single R is for all changes.
     comes: &'static str,
     make: fn(&mut ImageEditor),
 }
 
-/// A change, and what it is about: paths that it may change start with this.
+/// A change, and the start of the paths that it may change.
 struct Change {
     name: &'static str,
     about: &'static str,
@@ -68,7 +68,7 @@ fn remove_all(filesystem: &Filesystem) -> Result<(), Error> {
     ["/dir", "/empty", "/large", "/many"].iter().try_for_each(|dir| filesystem.remove_dir_all(dir))
 }
 
-/// The tree block that holds an item of the top-level subvolume.
+/// Returns the tree block that holds an inode of the top-level subvolume.
 fn leaf_of(editor: &ImageEditor, number: u64) -> Logical {
     find(editor, TreeId::FS, inode(number)).logical
 }
@@ -77,25 +77,26 @@ fn block_key(logical: Logical) -> Key {
     Key::new(logical.0, ItemKind::METADATA_ITEM, 0)
 }
 
-/// Removes the item of the tree block that holds an inode.
+/// Removes the extent item of the tree block that holds an inode.
 fn forget_block(editor: &mut ImageEditor, number: u64) {
     let key = block_key(leaf_of(editor, number));
     edit_leaf(editor, TreeId::EXTENT, key, |items| drop(items.remove(&key).unwrap()));
 }
 
-/// Says of the tree block that holds an inode that it has so many references.
+/// Sets the reference count of the tree block that holds an inode to `refs`.
 fn miscount_block(editor: &mut ImageEditor, number: u64, refs: u64) {
     let key = block_key(leaf_of(editor, number));
     let place = find(editor, TreeId::EXTENT, key);
     editor.edit_item(&place, |item| put_u64(item, 0, refs));
 }
 
-/// The item of the first extent of data that the directory "/dir" has to itself.
+/// Returns the item of the first data extent that only the directory "/dir" uses.
 fn data_extent(editor: &ImageEditor) -> ItemPlace {
     find(editor, TreeId::EXTENT, Key::new(13_643_776, ItemKind::EXTENT_ITEM, BLOCK))
 }
 
-/// Moves an extent of data to where it reaches beyond its block group, as all say who speak of it.
+/// Moves a data extent so that it reaches beyond its block group, consistently in all items that
+/// refer to it.
 fn outgrow_group(editor: &mut ImageEditor) {
     let old = data_extent(editor).key;
     let mut groups = editor.items(TreeId::EXTENT).into_iter().map(|item| item.key);
@@ -113,7 +114,7 @@ fn outgrow_group(editor: &mut ImageEditor) {
     for place in files.filter(|item| item.key.kind == ItemKind::EXTENT_DATA) {
         editor.edit_item(&place, |item| {
             if item.len() == 53 && u64_at(item, 21) == old.objectid {
-                // How long its content is, where it is, and how long it is there.
+                // The fields ram_bytes, disk_bytenr and disk_num_bytes.
                 for (at, n) in [(8, len), (21, start), (29, len)] {
                     put_u64(item, at, n);
                 }
@@ -122,7 +123,7 @@ fn outgrow_group(editor: &mut ImageEditor) {
     }
 }
 
-/// Spoils both copies of a tree block.
+/// Damages the first `copies` copies of a tree block.
 fn spoil(editor: &mut ImageEditor, logical: Logical, copies: usize) {
     let places: Vec<Physical> = editor.copies(logical).into_iter().take(copies).collect();
     for physical in places {
@@ -140,13 +141,13 @@ fn free_range(start: u64, len: u64) -> Key {
     Key::new(start, ItemKind::FREE_SPACE_EXTENT, len)
 }
 
-/// Changes the number of free ranges that the block group of metadata counts.
+/// Changes the number of free extents in the FREE_SPACE_INFO of the metadata block group.
 fn recount(items: &mut Items, more: i32) {
     let key = Key::new(30_408_704, ItemKind::FREE_SPACE_INFO, 33_554_432);
     put_u32(items.get_mut(&key).unwrap(), 0, 17_u32.checked_add_signed(more).unwrap());
 }
 
-/// The first entry of this kind in a directory that is not the first of its leaf.
+/// Returns the first entry of this kind in a directory that is not the first item of its leaf.
 fn entry(editor: &ImageEditor, dir: u64, kind: ItemKind) -> ItemPlace {
     let is_entry = |item: &ItemPlace| item.key.objectid == dir && item.key.kind == kind;
     let items = editor.items(TreeId::FS);
@@ -168,7 +169,7 @@ fn mislead(editor: &mut ImageEditor, dir: u64, kind: ItemKind) {
     editor.edit_item(&place, |item| put_u64(item, 0, u64_at(item, 0) + 1));
 }
 
-/// What is wrong with extents.
+/// Damage to extents.
 const EXTENTS: [Damage; 10] = [
     Damage { name: "none", comes: "DDDDDD", make: |_| {} },
     Damage {
@@ -211,7 +212,7 @@ const EXTENTS: [Damage; 10] = [
     Damage { name: "extent of data beyond its block group", comes: "DDDFDF", make: outgrow_group },
 ];
 
-/// What is wrong with free space.
+/// Damage to free space.
 const FREE_SPACE: [Damage; 6] = [
     Damage {
         name: "free range missing",
@@ -271,7 +272,7 @@ const FREE_SPACE: [Damage; 6] = [
     },
 ];
 
-/// What is wrong with checksums, and blocks that cannot be read.
+/// Damage to checksums, and blocks that cannot be read.
 const BLOCKS: [Damage; 6] = [
     Damage {
         name: "checksums missing",
@@ -324,7 +325,7 @@ const BLOCKS: [Damage; 6] = [
     },
 ];
 
-/// What is wrong with names and inodes.
+/// Damage to names and inodes.
 const NAMES: [Damage; 7] = [
     Damage {
         name: "name without index",
@@ -372,7 +373,7 @@ const NAMES: [Damage; 7] = [
     },
 ];
 
-/// What a filesystem shows, errors included.
+/// The visible content of a filesystem, including errors.
 type Seen = BTreeMap<String, String>;
 
 fn seen(filesystem: &Filesystem) -> Seen {
@@ -408,7 +409,7 @@ fn seen_in(image: &Path) -> Seen {
     seen(&Filesystem::open(image).expect("what can be written can be read"))
 }
 
-/// The blocks of every tree that the superblock leads to, and the superblock.
+/// Returns the blocks of every tree that the superblock leads to, and the superblock.
 fn reached(image: &Path) -> Vec<(Logical, Vec<u8>)> {
     let editor = ImageEditor::open(image).unwrap();
     let mut blocks: Vec<_> =
@@ -417,7 +418,7 @@ fn reached(image: &Path) -> Vec<(Logical, Vec<u8>)> {
     blocks
 }
 
-/// What `btrfs check` finds; nothing where there is no such program.
+/// Returns the errors that `btrfs check` finds; none if it is not installed.
 fn findings(image: &Path) -> Vec<String> {
     let check = Command::new("btrfs").args(["check", "--readonly"]).arg(image).output();
     let Ok(check) = check else { return Vec::new() };
@@ -435,7 +436,7 @@ fn findings(image: &Path) -> Vec<String> {
         "cache and super",
         "ERROR: errors found",
     ];
-    // Of inodes behind a block that it cannot read it says that they are missing.
+    // If it cannot read a block, it reports the inodes below that as missing.
     let blind = said.contains("is corrupted in tree");
     let of_inode = |line: &str| line.starts_with("root ") || line.starts_with("\tunresolved ref");
     let is_ordinary = |line: &str| ordinary.iter().any(|start| line.starts_with(start));
@@ -443,25 +444,25 @@ fn findings(image: &Path) -> Vec<String> {
     said.lines().filter(finding).map(str::to_owned).collect()
 }
 
-/// What a meeting of damage and change comes to.
+/// The outcome of a change to a damaged image.
 #[derive(Clone, Copy)]
 enum Outcome {
     /// The image is not opened for writing.
     Refused,
-    /// The commit fails, or what is before it.
+    /// The change or the commit fails.
     Failed,
-    /// It is as if there was no damage, or the change is refused, and all goes on.
+    /// The commit succeeds, whether the change was made or refused.
     Done,
 }
 
-/// An image with damage.
+/// Makes an image with damage.
 fn damaged(damage: &Damage) -> Unpacked {
     let unpacked = Unpacked::new("nodesize-4k");
     (damage.make)(&mut unpacked.editor());
     unpacked
 }
 
-/// What an image is like.
+/// The state of an image.
 struct State {
     reached: Vec<(Logical, Vec<u8>)>,
     seen: Seen,
@@ -483,7 +484,7 @@ fn meet(damage: &Damage, change: &Change, before: &State) -> Outcome {
         assert!(reached(&image) == before.reached, "{what}: nothing is written");
         return Outcome::Refused;
     };
-    // Whether it succeeds: the image tells.
+    // Its result does not matter: the image is checked.
     let _ = (change.make)(&filesystem);
     if filesystem.commit().is_ok() {
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -515,7 +516,7 @@ fn assert_no_worse(what: &str, change: &Change, image: &Path, before: &State) {
     assert_eq!(apart(&seen_in(image)), apart(&before.seen), "{what}");
 }
 
-/// Lets each damage meet each change.
+/// Combines each damage with each change, and checks the outcomes.
 fn meet_all(damages: &[Damage]) {
     for damage in damages {
         let before = State::of(&damaged(damage).path());

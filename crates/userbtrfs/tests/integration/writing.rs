@@ -1,4 +1,4 @@
-//! The writing half of the library's face: handles, durability, and what is told of failures.
+//! The writing part of the library's API: handles, durability, and errors.
 
 use userbtrfs::{Attributes, Error, InodeFlags, OpenOptions, RenameMode, Timestamp, XattrMode};
 
@@ -10,7 +10,7 @@ fn is_not_found<T>(found: &Result<T, Error>) -> bool {
 }
 
 #[test]
-fn what_is_changed_is_there_at_once_and_after_the_commit() {
+fn changes_are_visible_at_once_and_durable_after_commit() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     filesystem.create_dir_all("/a/b", 0o750).unwrap();
@@ -45,7 +45,7 @@ fn a_file_lives_while_a_handle_on_it_does() {
     inode.write_content(b"changed").unwrap();
     assert_eq!(file.read_all().unwrap(), b"changed");
     assert!(is_not_found(&filesystem.root().link(b"back", &inode)));
-    // The handles go before the filesystem does, which closes with the last one.
+    // The filesystem closes when the last handle is dropped.
     filesystem.close().unwrap();
     drop((file, inode));
     assert!(made.paths().is_empty());
@@ -53,7 +53,7 @@ fn a_file_lives_while_a_handle_on_it_does() {
 }
 
 #[test]
-fn a_file_without_a_name_gets_one_or_goes() {
+fn unnamed_file_is_linked_or_deleted() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     let root = filesystem.root();
@@ -69,9 +69,9 @@ fn a_file_without_a_name_gets_one_or_goes() {
     made.judge();
 }
 
-/// What a crash leaves without a name is deleted by the next writer.
+/// Orphans that a crash leaves are deleted by the next writer.
 #[test]
-fn what_a_crash_leaves_without_a_name_is_deleted() {
+fn orphan_left_by_a_crash_is_deleted() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     filesystem.write("/f", "content").unwrap();
@@ -121,7 +121,7 @@ fn every_attribute_is_set() {
     made.judge();
 }
 
-/// Linux makes such a file where it is mounted with `nodatasum`.
+/// Linux makes such a file with the mount option `nodatasum`.
 #[test]
 fn a_file_without_checksums_keeps_that_when_its_flags_are_set() {
     let unpacked = Unpacked::new("flags");
@@ -190,7 +190,7 @@ fn a_whiteout_takes_the_old_name() {
     made.judge();
 }
 
-/// The last handle closes it; before that a second writer is refused.
+/// The last handle closes the filesystem; before that a second writer is refused.
 #[test]
 fn dropping_the_last_handle_commits() {
     let made = Made::new();
@@ -208,7 +208,7 @@ fn dropping_the_last_handle_commits() {
 }
 
 #[test]
-fn after_it_was_abandoned_nothing_is_changed() {
+fn abandoned_filesystem_refuses_changes() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     filesystem.create_dir("/a", 0o755).unwrap();

@@ -50,7 +50,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
                 if !into && ends_with_slash(destination) && !inode.metadata()?.is_dir() {
                     bail!("{}: not a directory", destination.display());
                 }
-                // As in cp(1), a link at the target is followed, and a pipe or device is written to.
+                // As in cp(1), a link at the target is followed, and a pipe or device is written.
                 match inode.metadata()?.is_file().then(|| through(&target)).transpose()?.flatten() {
                     Some(Through::File(real)) => extractor.extract(&inode, path, &real, &report),
                     Some(Through::Stream(real)) => write_into(&inode, &real)?,

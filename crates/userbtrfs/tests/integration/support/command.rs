@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 use userbtrfs_image_builder::ImageEditor;
 
-/// What a run of the command gave.
+/// The result of a run of the command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -23,14 +23,14 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Asserts that it ended well and said nothing on stderr, and gives what it printed.
+    /// Asserts that it succeeded with nothing on stderr, and returns its stdout.
     #[track_caller]
     pub(crate) fn good(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         String::from_utf8(self.stdout).expect("what was asked for is text")
     }
 
-    /// Asserts that it failed and that each line of stderr is a message, and gives them.
+    /// Asserts that it failed and that each line of stderr is a message, and returns them.
     #[track_caller]
     pub(crate) fn bad(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
@@ -42,7 +42,7 @@ impl Ran {
     }
 }
 
-/// The command with these arguments, ready to be run.
+/// Returns the command with these arguments, ready to be run.
 pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_userbtrfs"));
     command.args(arguments).stdin(Stdio::null());
@@ -66,7 +66,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Writes what an editor has made to a file.
+    /// Writes the image of an editor to a file.
     pub(crate) fn new(editor: &ImageEditor) -> Self {
         let bench = Self { folder: tempfile::tempdir().expect("there is room") };
         let image = editor.image().expect("it is in memory");
@@ -74,12 +74,12 @@ impl Bench {
         bench
     }
 
-    /// The image.
+    /// Returns the path of the image.
     pub(crate) fn image(&self) -> PathBuf {
         self.at("image")
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -89,8 +89,8 @@ impl Bench {
         verb(words, &self.image(), rest)
     }
 
-    /// Copies everything out of the image to a new directory; of what cannot be kept without
-    /// privilege nothing is said.
+    /// Copies everything out of the image to a new directory, without messages on attributes that
+    /// cannot be kept without privilege.
     pub(crate) fn get_all(&self, to: &str) -> Ran {
         self.verb("get -q", &["/", self.at(to).to_str().expect("the name is ours")])
     }

@@ -9,7 +9,7 @@ use userbtrfs_image_builder::{
     ImageEditor, InodeSpec, LeafBuilder, Place, RawBlock, dir_entry, header, inode_ref, u64_at,
 };
 
-/// The number of the file "large" of the small image, and where its data is.
+/// The inode number of the file "large" of the small image, and the address of its data.
 pub(crate) const LARGE: u64 = 258;
 pub(crate) const LARGE_DATA: Logical = Logical(0x40_0000);
 
@@ -30,7 +30,7 @@ pub(crate) fn edit_leaf(
     edit_leaf_at(editor, logical, edit);
 }
 
-/// The same of the leaf at an address.
+/// Changes the items of the leaf at an address, as far as they fit.
 pub(crate) fn edit_leaf_at(
     editor: &mut ImageEditor,
     logical: Logical,
@@ -52,7 +52,7 @@ pub(crate) fn edit_leaf_at(
     editor.edit_block(logical, |block| block.copy_from_slice(&bytes));
 }
 
-/// Where an item that must be there stands.
+/// Returns the place of an item, which must exist.
 pub(crate) fn find(
     editor: &ImageEditor,
     tree: TreeId,
@@ -61,18 +61,18 @@ pub(crate) fn find(
     editor.find_item(tree, key).unwrap_or_else(|| panic!("{key} is not in {tree:?}"))
 }
 
-/// Changes the content of an item of the top-level subvolume, whose size stays.
+/// Changes the content of an item of the top-level subvolume; its size stays the same.
 pub(crate) fn edit_item(editor: &mut ImageEditor, key: Key, edit: impl FnMut(&mut [u8])) {
     let place = find(editor, TreeId::FS, key);
     editor.edit_item(&place, edit);
 }
 
-/// The key of an inode.
+/// Returns the key of an inode.
 pub(crate) fn inode(number: u64) -> Key {
     Key::new(number, ItemKind::INODE_ITEM, 0)
 }
 
-/// The key of an extent of a file.
+/// Returns the key of an extent of a file.
 pub(crate) fn extent(number: u64, offset: u64) -> Key {
     Key::new(number, ItemKind::EXTENT_DATA, offset)
 }
@@ -91,20 +91,20 @@ pub(crate) fn put_dir(items: &mut Items, number: u64, parent: u64, index: u64, n
     items.insert(Key::new(number, ItemKind::INODE_REF, parent), inode_ref(index, name));
 }
 
-/// The bytes of the first copy of a sector.
+/// Returns the bytes of the first copy of a sector.
 pub(crate) fn sector(editor: &ImageEditor, logical: Logical) -> Vec<u8> {
     let at = copies(editor, logical)[0];
     editor.device().read(at.0, SECTOR).expect("it is on the device").to_vec()
 }
 
-/// Where the copies of a sector of data are.
+/// Returns the physical addresses of the copies of a sector of data.
 pub(crate) fn copies(editor: &ImageEditor, logical: Logical) -> Vec<Physical> {
     let filesystem = super::open(editor).expect("the image opens");
     let mapping = filesystem.volume().map(logical, 4096).expect("a chunk holds it");
     mapping.copies().collect()
 }
 
-/// Overwrites data in each copy, whole sectors of it, and makes its checksums right.
+/// Overwrites whole sectors of data in each copy, and updates their checksums.
 pub(crate) fn write_data(editor: &mut ImageEditor, logical: Logical, bytes: &[u8]) {
     let starts = (logical.0..).step_by(SECTOR).map(Logical);
     for (at, sector) in starts.zip(bytes.chunks_exact(SECTOR)) {
@@ -122,7 +122,7 @@ pub(crate) fn write_data(editor: &mut ImageEditor, logical: Logical, bytes: &[u8
     }
 }
 
-/// Flips a bit of a sector in one copy of it, and leaves its checksum as it was.
+/// Flips a bit of a sector in one copy of it, and does not update its checksum.
 pub(crate) fn flip(editor: &mut ImageEditor, logical: Logical, copy: usize) {
     let physical = copies(editor, logical)[copy];
     editor.edit_raw(physical, SECTOR, |bytes| bytes[10] ^= 1);

@@ -8,7 +8,7 @@ use userbtrfs::device::{Device, FileDevice, FileOptions};
 use userbtrfs_image_builder::ImageEditor;
 use userbtrfs_testkit::golden::Golden;
 
-/// A golden image in a file of its own, which is gone when this is dropped.
+/// A golden image in a file of its own, which is removed when this is dropped.
 pub(crate) struct Unpacked {
     folder: TempDir,
 }
@@ -26,22 +26,22 @@ impl Unpacked {
         unpacked
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("image")
     }
 
-    /// A path beside it.
+    /// Returns a path in the same folder.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The file as a device that can be written.
+    /// Opens the file as a writable device.
     pub(crate) fn device(&self) -> Arc<dyn Device> {
         Arc::new(device(&self.path()))
     }
 
-    /// An editor of the file.
+    /// Returns an editor of the file.
     pub(crate) fn editor(&self) -> ImageEditor {
         ImageEditor::over(self.device()).expect("golden images are sound")
     }

@@ -1,4 +1,4 @@
-//! Filesystems that the command made, changed and judged.
+//! Filesystems that are made, changed and checked with the command.
 
 use std::path::{Path, PathBuf};
 
@@ -16,19 +16,19 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// An empty filesystem.
+    /// Makes an empty filesystem.
     pub(crate) fn new() -> Self {
         Self::of_size("256M")
     }
 
-    /// An empty filesystem of this size.
+    /// Makes an empty filesystem of this size.
     pub(crate) fn of_size(size: &str) -> Self {
         let made = Self { folder: tempfile::tempdir().expect("there is room") };
         made.format(size);
         made
     }
 
-    /// Makes it anew, with nothing in it.
+    /// Replaces it by an empty filesystem.
     pub(crate) fn format(&self, size: &str) {
         let _ = std::fs::remove_file(self.image());
         verb("mkfs -q", &self.image(), &["--size", size]).good();
@@ -38,7 +38,7 @@ impl Made {
         self.at("image")
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -48,7 +48,7 @@ impl Made {
         verb(words, &self.image(), rest)
     }
 
-    /// Runs a verb that says nothing.
+    /// Runs a verb that must succeed and print nothing.
     #[track_caller]
     pub(crate) fn does(&self, words: &str, rest: &[&str]) {
         assert_eq!(self.verb(words, rest).good(), "");
@@ -62,7 +62,7 @@ impl Made {
         OpenOptions::new().write(true).open(self.image()).expect("it can be written")
     }
 
-    /// All paths below the root, sorted.
+    /// Returns all paths below the root, sorted.
     pub(crate) fn paths(&self) -> Vec<String> {
         let filesystem = self.open();
         let walk = filesystem.walk("/").expect("the root is there").skip(1);

@@ -1,4 +1,4 @@
-//! The command, run by a user without rights.
+//! The command, run by an unprivileged user.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
@@ -11,9 +11,9 @@ use userbtrfs_testkit::test_env::NOBODY;
 use super::command::Ran;
 use crate::mount::Site;
 
-/// That user, whose the image and its folder are.
+/// The unprivileged user, which owns the image and its folder.
 pub(crate) struct Nobody {
-    /// The command itself may stand where only root may look.
+    /// A copy of the command, which itself may be in a directory that only root can access.
     program: PathBuf,
 }
 
@@ -27,14 +27,14 @@ impl Nobody {
         Self { program }
     }
 
-    /// The command with these arguments, ready to be run.
+    /// Returns the command with these arguments, ready to be run.
     pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
         let mut command = Self::program(&self.program);
         command.args(arguments).env_remove("XDG_RUNTIME_DIR");
         command
     }
 
-    /// Any program, ready to be run.
+    /// Returns any program, ready to be run.
     pub(crate) fn program(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir("/").uid(NOBODY).gid(NOBODY);

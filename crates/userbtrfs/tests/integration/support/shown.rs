@@ -1,11 +1,11 @@
-//! All that an image shows, in a form that can be compared.
+//! The whole content of an image, in a form that can be compared.
 
 use std::collections::BTreeMap;
 
 use userbtrfs::{Error, FileKind, Filesystem, Inode};
 use userbtrfs_testkit::manifest::ContentDigest;
 
-/// What stands at each path: attributes and content.
+/// The attributes and the content at each path.
 pub(crate) type Shown = BTreeMap<Vec<u8>, String>;
 
 /// Reads everything below the root.

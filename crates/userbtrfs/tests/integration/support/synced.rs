@@ -1,4 +1,4 @@
-//! Files that two writers make durable one after the other, each with its name.
+//! Two writers, each of which makes files durable one after the other, with their names.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use userbtrfs_testkit::linux::Linux;
 
 use crate::mount::Site;
 
-/// Has both write until `end` is over; gives how many files each has done at least.
+/// Runs both writers until `end` returns; returns the least number of files that one has synced.
 pub(crate) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -30,12 +30,12 @@ pub(crate) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
     })
 }
 
-/// Whether each has fsynced a file: it has begun with the next one.
+/// Returns true if each writer has fsynced a file, and has begun the next one.
 pub(crate) fn has_begun(folder: &Path) -> bool {
     (0..2).all(|writer| name(folder, writer, 1).exists())
 }
 
-/// Writes one file, fsyncs it, gives it another name and fsyncs their directory.
+/// Writes one file, fsyncs it, renames it and fsyncs the directory.
 pub(crate) fn write(folder: &Path, writer: u64, number: u64) -> io::Result<()> {
     let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
     let mut file = File::create(&new)?;
@@ -53,7 +53,7 @@ fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
     folder.join(format!("file{writer}-{number}"))
 }
 
-/// Checks that so many files of each are there, as `who` shows them.
+/// Checks that `synced` files of each writer are there; the last argument is for messages.
 pub(crate) fn check(folder: &Path, synced: u64, who: &str) {
     for (writer, number) in (0..2).flat_map(|writer| (0..synced).map(move |n| (writer, n))) {
         let there = fs::read(name(folder, writer, number)).unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn check(folder: &Path, synced: u64, who: &str) {
     }
 }
 
-/// The same of an image that may hold a log: Linux replays a copy of it, we in memory.
+/// Checks an image that may have a log: Linux replays it in a copy, we in memory.
 pub(crate) fn check_image(linux: &Linux, site: &Site, folder: &str, synced: u64) {
     let look = |root: &Path| check(&root.join(folder), synced, "Linux");
     linux.with_copy(&site.image(), &site.made.at("copy"), look).unwrap();

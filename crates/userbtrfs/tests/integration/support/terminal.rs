@@ -1,4 +1,4 @@
-//! A terminal that the command writes to.
+//! A pseudo-terminal that the command writes to.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// What is written to it comes in here.
+/// The controlling side of a pseudo-terminal, with the output so far.
 pub(crate) struct Terminal {
     coming: Receiver<Vec<u8>>,
     said: Vec<u8>,
 }
 
 impl Terminal {
-    /// A terminal, and what a command takes as its stderr to write to it.
+    /// Opens a terminal, and its user side as the stderr of a command.
     pub(crate) fn new() -> (Self, Stdio) {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
         let name = ptsname(&controller, Vec::new()).unwrap();
-        // It must not become that of the tests, which would be hung up with it.
+        // It must not become the controlling terminal of the tests: they would get SIGHUP.
         let user = open(&name, OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
         let (sender, coming) = channel();
         thread::spawn(move || {
             let mut controller = File::from(controller);
             let mut part = [0; 4096];
-            // Where nobody has it open any more, that is an error.
+            // A read fails once no process has the user side open.
             while let Ok(len) = controller.read(&mut part)
                 && sender.send(part[..len].to_vec()).is_ok()
             {}
@@ -37,7 +37,8 @@ impl Terminal {
         (Self { coming, said: Vec::new() }, user.unwrap().into())
     }
 
-    /// Reads for so long at most, while what was said is not enough, and gives all of it.
+    /// Reads while `is_awaited` returns true for the output so far, for at most `at_most`; returns
+    /// all output.
     pub(crate) fn read_while(
         &mut self,
         at_most: Duration,
