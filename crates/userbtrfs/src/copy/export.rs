@@ -1,7 +1,7 @@
 //! Copies trees out of a filesystem, as `cp -a` does.
 //!
 //! One thread walks the source, makes directories and names, and hands opened files to workers,
-//! which fill them and give them their attributes.
+//! which write their content and set their attributes.
 //!
 //! 1. Nothing is made outside the destination: every name is made relative to its opened parent
 //!    directory, links in the way are never followed, and a name that holds `/` or NUL, or is

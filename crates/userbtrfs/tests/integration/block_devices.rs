@@ -28,7 +28,7 @@ fn shell(device: &Path, lines: &str) -> Ran {
 /// Returns the number of bytes that a file takes on the disk.
 fn allocated(file: &Path) -> u64 {
     let file = File::open(file).unwrap();
-    // Some filesystems allocate late.
+    // Some filesystems delay the allocation.
     file.sync_all().unwrap();
     file.metadata().unwrap().blocks() * 512
 }

@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 /// Returns the number of bytes that the image file takes on the disk.
 fn allocated(made: &Made) -> u64 {
     let image = fs::File::open(made.image()).unwrap();
-    // Some filesystems allocate late.
+    // Some filesystems delay the allocation.
     image.sync_all().unwrap();
     image.metadata().unwrap().blocks() * 512
 }

@@ -135,7 +135,7 @@ fn attributes_are_set_shown_and_removed() {
 
 /// Inodes that are changed get the time of the change; others keep theirs.
 #[test]
-fn times_follow_changes() {
+fn times_change_only_with_their_inode() {
     let made = Made::new();
     made.does("mkdir", &["/a"]);
     made.does("truncate -s 1", &["/a/f"]);

@@ -37,7 +37,7 @@ fn fill(dir: &Path) {
     drop(UnixListener::bind(dir.join("socket")).unwrap());
     mknodat(CWD, dir.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let device = makedev(300, 70_000);
-    // Not everyone may make one.
+    // This may need privilege.
     let _ = mknodat(CWD, dir.join("device"), FileType::BlockDevice, Mode::RUSR, device);
     let _ = setxattr(dir.join("small"), "user.name", b"value\0\xff", XattrFlags::empty());
     let _ = setxattr(dir.join("deep"), "user.empty", b"", XattrFlags::empty());
@@ -120,7 +120,7 @@ fn existing_directories_are_filled_and_files_replaced() {
 }
 
 #[test]
-fn names_of_several_sources_are_kept_and_owners_given() {
+fn hard_links_between_sources_are_kept_with_a_given_owner() {
     let made = Made::new();
     let source = Source::new(&made);
     let (small, deep) = (format!("{}/small", source.text()), format!("{}/deep", source.text()));

@@ -109,7 +109,7 @@ fn all_files_get_one_owner() {
 
 /// Mostly metadata, and mostly data.
 #[test]
-fn much_of_one_kind_fits() {
+fn large_trees_of_metadata_and_of_data_fit() {
     let place = Place::new();
     for dir in 0..20 {
         let dir = place.dir().join(format!("{dir}-{}", "d".repeat(200)));

@@ -26,7 +26,7 @@ fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
 }
 
 #[test]
-fn lines_are_done_one_after_the_other() {
+fn lines_are_run_in_order() {
     let made = Made::new();
     let source = made.at("source");
     std::fs::write(&source, b"content\n").unwrap();
@@ -75,7 +75,7 @@ fn error_is_printed_and_the_next_line_is_run() {
 }
 
 #[test]
-fn a_crash_loses_what_was_not_durable_and_nothing_else() {
+fn crash_loses_only_changes_that_were_not_durable() {
     let made = Made::new();
     let lines =
         ["mkdir /a", "mkdir /a/b", "sync", "mkdir /c", "mv /a /d", "rm /none", "crash", "x"];
@@ -109,7 +109,7 @@ fn fsynced_files_survive_a_crash() {
 }
 
 #[test]
-fn each_fsync_is_traced_until_that_is_stopped() {
+fn fsyncs_are_traced_until_the_trace_is_stopped() {
     let made = Made::new();
     let lines = [
         "mkdir /a",

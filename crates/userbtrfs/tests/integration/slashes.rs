@@ -71,7 +71,7 @@ fn file_goes_through_a_link_and_into_a_pipe() {
     let said = made.verb("cp", &["/one", "/dangling"]).bad();
     assert!(said.contains("dangling symlink"), "{said}");
     assert_eq!(made.verb("ls", &["/"]).good(), "dangling\nlink\none\ntwo\n");
-    // Out of the image.
+    // `get` writes through links and into devices, too.
     let (real, link) = (made.at("real"), made.at("link"));
     fs::write(&real, "before").unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();

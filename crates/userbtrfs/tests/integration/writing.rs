@@ -33,7 +33,7 @@ fn changes_are_visible_at_once_and_durable_after_commit() {
 }
 
 #[test]
-fn a_file_lives_while_a_handle_on_it_does() {
+fn removed_file_lives_while_a_handle_is_open() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     filesystem.write("/f", "content").unwrap();
@@ -123,7 +123,7 @@ fn every_attribute_is_set() {
 
 /// Linux makes such a file with the mount option `nodatasum`.
 #[test]
-fn a_file_without_checksums_keeps_that_when_its_flags_are_set() {
+fn nodatasum_is_kept_when_flags_are_set() {
     let unpacked = Unpacked::new("flags");
     let filesystem = OpenOptions::new().write(true).open(unpacked.path()).unwrap();
     let mut entries = filesystem.walk("/").unwrap().map(Result::unwrap);

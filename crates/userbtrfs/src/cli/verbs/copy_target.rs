@@ -54,7 +54,7 @@ pub(in crate::cli) enum SourceKind {
     Other,
 }
 
-/// Symbolic links that are followed at most.
+/// The maximum number of symbolic links that are followed.
 const LINKS_MAX: usize = 40;
 
 /// The destination of one source.
