@@ -1,13 +1,14 @@
-//! Attributes: what is shown, and what is set.
+//! Reads and sets attributes.
 //!
-//! 1. They are the kernel's to keep, without end, but those of a file with data that waits to be
-//!    written, or that was written lately: what that takes is not known before. When a file begins
-//!    to be written, the kernel is told. Of what was refused its writer it keeps none.
-//! 2. What the kernel itself keeps of a file before it writes it back is not known here, and is not
-//!    in its blocks. A file without blocks passes for one hole with some programs: so a file of a
-//!    filesystem that can be written shows one block at least.
-//! 3. Time goes by the server's clock where the kernel says no other: the one that ticks, as the
-//!    kernel's does for what it caches.
+//! 1. The kernel may cache attributes forever, except those of a file with data that is not on disk
+//!    or that was written recently: the space that it takes is not known yet. The first write to a
+//!    file invalidates its attributes. While a file may have an unreported write error, none are
+//!    cached.
+//! 2. Data that the kernel caches and has not written back is not known here, and is not counted in
+//!    the blocks of a file. Some programs take a file without blocks for one hole, so on a writable
+//!    filesystem a file shows at least one block.
+//! 3. Times that the kernel does not send are taken from the server's coarse clock, as the kernel
+//!    does for the writes that it caches.
 
 use std::time::Duration;
 
@@ -27,13 +28,13 @@ use userbtrfs_engine::acl::{self, Acl};
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;
 
-/// The size of I/O that suits, and what the blocks of a file are a multiple of.
+/// The preferred size of I/O, and the unit in which files take space.
 const SECTOR: u32 = 4096;
 /// The unit in which blocks are shown.
 const BLOCK: u64 = 512;
 
 impl FuseServer {
-    /// What is shown of an inode.
+    /// Returns the attributes of an inode.
     pub(crate) fn stat(&self, inode: &Inode) -> Result<Stat, Errno> {
         self.stat_of(&inode.metadata().map_err(errno)?)
     }
@@ -50,7 +51,7 @@ impl FuseServer {
         Ok(Stat { attributes: self.attributes(metadata)?, valid: self.validity(metadata) })
     }
 
-    /// What is said of a name that leads to an inode, which has this node. It is not counted as a
+    /// Returns the answer for a name of the inode with this metadata and node. Does not count a
     /// reference.
     pub(crate) fn entry(&self, metadata: &Metadata, node: NodeId) -> Result<Entry, Errno> {
         Ok(Entry {
@@ -62,7 +63,7 @@ impl FuseServer {
         })
     }
 
-    /// How long the kernel may keep it.
+    /// Returns how long the kernel may cache the attributes.
     fn validity(&self, metadata: &Metadata) -> Duration {
         let changes = || metadata.unfinished > 0 || self.recent_writes.has(metadata.id);
         match metadata.is_file() {
@@ -108,7 +109,7 @@ impl FuseServer {
                 true => check_may_say_nothing(&metadata, caller, changes)?,
                 false => check_mutable(&metadata)?,
             }
-            // A write takes the capability of a file with an empty request; its caller may keep the
+            // A write removes the capability of a file by an empty request; its caller may keep the
             // set-id bits if it has CAP_FSETID.
             let is_write = says_nothing && changes.ctime.is_none() && metadata.is_file();
             if !is_write || !rights::may_keep_set_id(caller) {
@@ -156,7 +157,7 @@ fn touched(changes: &Changes, metadata: &Metadata) -> Option<api::Timestamp> {
     }
 }
 
-/// Refuses, before the bits go, a change of the owner or the size that the flags forbid.
+/// Fails if the flags forbid a change of the owner or the size; called before the bits are cleared.
 fn check_mutable(metadata: &Metadata) -> Result<(), Errno> {
     match metadata.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         true => Err(Errno::PERM),
@@ -164,10 +165,13 @@ fn check_mutable(metadata: &Metadata) -> Result<(), Errno> {
     }
 }
 
-/// A chown(2) that names nobody says nothing, and takes the set-id bits all the same: for who owns
-/// the inode, and the kernel does not ask for that. What says nothing may also be part of a change
-/// of the content that the kernel let in: of a file alone, and without a time, which a chown of a
-/// file has.
+/// Fails if an empty change is a chown(2) that would clear set-id bits for a caller other than the
+/// owner.
+///
+/// A chown(2) without a user and a group changes no attribute, but clears the set-id bits. Only the
+/// owner may do that, which the kernel does not check. An empty change may also be part of a change
+/// of the content that the kernel permitted: then the inode is a file, and there is no time, which
+/// a chown of a file has.
 fn check_may_say_nothing(
     metadata: &Metadata,
     caller: &Caller,
@@ -181,7 +185,7 @@ fn check_may_say_nothing(
     }
 }
 
-/// The access list that an inode has when its permissions are these. What is no list stays.
+/// Returns the access list that an inode gets with this mode; `None` if it has no valid one.
 fn list_after(inode: &Inode, mode: u32) -> api::Result<Option<Vec<u8>>> {
     let list = match inode.xattr(acl::ACCESS) {
         Err(Error::NoAttribute) => return Ok(None),
@@ -223,7 +227,7 @@ fn time(time: Timestamp) -> api::Timestamp {
     api::Timestamp { sec: time.seconds(), nsec: time.nanoseconds() }
 }
 
-/// A time of the disk; one with impossible nanoseconds shows none.
+/// Converts a time from the disk; invalid nanoseconds become zero.
 fn shown_time(time: api::Timestamp) -> Timestamp {
     let whole = || Timestamp::new(time.sec, 0).expect("no nanoseconds");
     Timestamp::new(time.sec, time.nsec).unwrap_or_else(whole)

@@ -1,20 +1,21 @@
-//! Contents of files: reading, writing, and what else is done to ranges of them.
+//! Contents of files: reads, writes, and other operations on ranges.
 //!
-//! 1. What is in memory is sent from where it stands, at once; what is not is brought by a thread
-//!    that may sleep.
-//! 2. What is written is in memory when it is answered, all of it. Where the program wants it
-//!    durable, it is; the kernel mostly asks for that by itself, after.
-//! 3. When a file was changed, the kernel knows, since it keeps what is written; and it says so, in
-//!    requests of their own. What is done to contents leaves the times as they are.
-//! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
-//! 5. Set-id bits go where the kernel says that they must: who changes the file is its to know, and
-//!    capabilities, which are an extended attribute, it removes itself.
-//! 6. When a file begins to be written, its attributes that the kernel keeps without end are old.
-//!    That is said after the answer: the kernel may be waiting for that to let the file go. What it
-//!    gets from then on until a moment after the last write, it keeps for a moment: see
-//!    `recent_writes`.
-//! 7. What could not be written the kernel would go on to show: it is told, after the answer, to
-//!    keep none of it. Who wrote it is told by a call that comes after: see `refused`.
+//! 1. Cached bytes are sent from the cache at once, without a copy; the others are read in
+//!    `may_sleep`.
+//! 2. A write is answered when all its bytes are in memory. A direct write with O_SYNC or O_DSYNC
+//!    is durable by then; for a cached one the kernel sends an FSYNC afterwards.
+//! 3. The kernel knows the modification time of a file, since it caches writes, and sets it by
+//!    separate requests. Operations on contents leave the times as they are.
+//! 4. The kernel caches writes before it sends them: before a search for holes or data, it is made
+//!    to send them.
+//! 5. Set-id bits are cleared if the kernel asks for it, since the kernel knows which process
+//!    changes the file. It removes the capabilities, which are an extended attribute, by itself.
+//! 6. The first write to a file makes the attributes stale that the kernel caches forever. They are
+//!    invalidated after the answer, since the kernel may need the answer to release the file.
+//!    Attributes that it gets from then until a moment after the last write are valid for a moment
+//!    only: see `recent_writes`.
+//! 7. The kernel would go on to show data that could not be written: after the answer it is told to
+//!    drop that data. The writer gets the error from a later call: see `unreported_errors`.
 
 use std::io::IoSlice;
 
@@ -28,14 +29,14 @@ use crate::errno;
 use crate::rights;
 use crate::server::FuseServer;
 
-/// The most bytes that one request copies: what is asked for may be all there is, and whoever
-/// waits must be able to stop.
+/// The most bytes that one request copies: a caller may ask for a whole file, and must stay
+/// interruptible while it waits.
 const COPY_MAX: u64 = 16 << 20;
 
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o0010;
 
-/// What is sent: slices of memory, and after them a copy of what was not there.
+/// The bytes of a read: slices of the cache, followed by a copy of the bytes that were not cached.
 struct Found {
     slices: Vec<Slice>,
     rest: Vec<u8>,
@@ -80,12 +81,12 @@ impl FuseServer {
         };
         reply.send(written.map(|_| Written(count)));
         if let Some(stale) = stale {
-            // Where the mount is over, nobody keeps anything.
+            // The error is ignored: after the mount has ended, nothing is cached.
             let _ = may_wait(|| self.notifier().invalidate_inode(node, stale));
         }
     }
 
-    /// Writes all of it, or says why not; gives whether the attributes that the kernel has are old.
+    /// Writes all the bytes. Returns whether the attributes that the kernel caches are stale.
     fn written(&self, (node, caller): (NodeId, &Caller), write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
         let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode(), caller)?;
@@ -101,8 +102,8 @@ impl FuseServer {
         let file = self.file(node)?.keeping_times();
         let (offset, length) = (fallocate.offset, fallocate.length);
         file.allocate(offset, length, what).map_err(|error| {
-            // What failed may have been done in part, and the kernel does not think so. Where the
-            // mount is over, nobody keeps anything.
+            // A failed request may have been done in part, which the kernel does not expect. The
+            // error is ignored: after the mount has ended, nothing is cached.
             let stale = Invalidation::Contents { offset, length: Some(length) };
             let _ = self.notifier().invalidate_inode(node, stale);
             errno(error)
@@ -143,7 +144,7 @@ impl FuseServer {
     }
 }
 
-/// Takes the set-id bits from a file that may be written; says whether there were any.
+/// Clears the set-id bits of a file, unless it is immutable. Returns whether there were any.
 fn drop_set_id(inode: &Inode, caller: &Caller) -> Result<bool, Errno> {
     let metadata = inode.metadata().map_err(errno)?;
     match metadata.flags.contains(InodeFlags::IMMUTABLE) {
@@ -162,8 +163,8 @@ pub(crate) fn membership(caller: &Caller, metadata: &Metadata) -> Membership {
     }
 }
 
-/// Writes all bytes. Where space is left for the first of them only, that is an error: of what the
-/// kernel has kept it takes any other answer for the whole, and nobody is told of what is lost.
+/// Writes all bytes. Fails if there is space for only the first of them: the kernel takes any other
+/// answer to a write of cached data for complete success, and the loss would go unreported.
 fn write_all(file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         let written = file.write_back_at(bytes, offset).map_err(errno)?;
@@ -172,7 +173,7 @@ fn write_all(file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno
     Ok(())
 }
 
-/// The bytes of a range, as far as the file goes.
+/// Returns the bytes of a range, up to the end of the file.
 fn found(file: &File, offset: u64, size: u32) -> Result<Found, Errno> {
     let (mut slices, mut at, end) = (Vec::new(), offset, offset + u64::from(size));
     while at < end {

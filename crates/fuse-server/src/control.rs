@@ -1,24 +1,25 @@
-//! What those who mounted a filesystem ask past the kernel: a socket beside the mount, in a
-//! directory that is theirs alone.
+//! The control socket of a mount, by which its owner queries the server without the kernel: it is
+//! in a directory that only the owner can access.
 //!
 //! ```text
-//!    asker                                     server
-//!      |  words, a NUL behind each, an empty one  |
+//!    client                                    server
+//!      |  NUL-terminated words, then an empty one |
 //!      |  --------------------------------------> |
 //!      |  <-------- "whole LENGTH\n", bytes       |
 //!      |       or   "parts\n", bytes until it ends |
 //!      |       or   "error WHY\n"                 |
 //! ```
 //!
-//! 1. Only the user who serves the mount may ask: the directory and the socket are that user's
-//!    alone, and each side looks at who the other one is.
-//! 2. The socket is found by the number that the kernel gave the mount as a device, which is the
-//!    same wherever it can be seen. A file that a dead server left is no obstacle.
-//! 3. Nobody waits for an asker: each has a thread of its own, and what comes in parts is dropped
-//!    where it is not read. When the service ends, so do all connections, but for those that asked
-//!    to be answered when the mount has ended.
+//! 1. Only the user that serves the mount may ask: the directory and the socket are private to that
+//!    user, and each side checks the user of the other one.
+//! 2. The socket is found by the device number of the mount, which is the same wherever the mount
+//!    is visible. A file that a dead server left is no obstacle.
+//! 3. The server never waits for a client: each connection has a thread of its own, and a part that
+//!    is sent while the client does not read is dropped. When the service ends, so do all
+//!    connections, but for those that asked to be answered when the mount has ended.
 //!
-//! What is asked and answered is for others to say; nothing here knows it.
+//! The contents of questions and answers are defined by the callers; this module does not interpret
+//! them.
 
 mod client;
 mod server;

@@ -1,12 +1,13 @@
-//! Device control: the flags of inodes in both of Linux's forms, a sync of all, and what tools of
-//! btrfs ask for.
+//! Ioctls: the flags of inodes in both of Linux's forms, a sync of everything, and the queries of
+//! btrfs tools.
 //!
-//! 1. An ioctl that changes flags goes through the kernel's own checks first: who may change them,
-//!    and which of them. The kernel knows it by its whole command, direction and size included: any
-//!    other command comes here unchecked, and is none of ours. (Those of programs of 32 bits the
-//!    kernel turns into these.) Before Linux 5.13 it checked nothing: there no flags are set.
-//! 2. Those of btrfs have one form each, with the size that `linux/btrfs.h` gives them; who may use
-//!    them is checked here.
+//! 1. The kernel first checks an ioctl that changes flags: whether the caller may change them, and
+//!    which of them. It recognizes the ioctl by the whole command, direction and size included: any
+//!    other command arrives here unchecked, and is not supported. (The kernel converts the commands
+//!    of 32-bit programs to these.) Before Linux 5.13 it checked nothing: there, setting flags
+//!    fails.
+//! 2. Each ioctl of btrfs has one form, with the size that `linux/btrfs.h` defines; the rights of
+//!    its caller are checked here.
 
 mod info;
 mod record;
@@ -19,14 +20,14 @@ use crate::errno;
 use crate::server::FuseServer;
 use record::Reader;
 
-/// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: of a long, in which they take the lower word.
+/// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: declared with a long, of which the lower word is used.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 /// `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`.
 const GET_EXTENDED: u32 = 0x801c_581f;
 const SET_EXTENDED: u32 = 0x401c_5820;
 
-/// Those of btrfs: `BTRFS_IOC_SYNC`, `BTRFS_IOC_TREE_SEARCH`, ...
+/// The ioctls of btrfs: `BTRFS_IOC_SYNC`, `BTRFS_IOC_TREE_SEARCH`, ...
 const SYNC: u32 = 0x9408;
 const TREE_SEARCH: u32 = 0xd000_9411;
 const INO_LOOKUP: u32 = 0xd000_9412;
@@ -34,10 +35,10 @@ const DEV_INFO: u32 = 0xd000_941e;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
-/// Bytes of `struct fsxattr`: the flags come first, then what btrfs does not have.
+/// The size of `struct fsxattr`: the flags are first, then fields that btrfs does not use.
 const EXTENDED_BYTES: usize = 28;
 
-/// Inode flags, as `FS_*_FL` and, where there is such a one, `FS_XFLAG_*` (`linux/fs.h`).
+/// Inode flags, as `FS_*_FL` and, if it exists, as `FS_XFLAG_*` (`linux/fs.h`).
 const FLAGS: &[(InodeFlags, u32, u32)] = &[
     (InodeFlags::SYNC, 0x8, 0x20),
     (InodeFlags::IMMUTABLE, 0x10, 0x8),
@@ -49,11 +50,11 @@ const FLAGS: &[(InodeFlags, u32, u32)] = &[
     (InodeFlags::COMPRESS, 0x4, 0),
     (InodeFlags::NOCOMPRESS, 0x400, 0),
 ];
-/// Shown, and never set from outside: `FS_VERITY_FL`.
+/// `FS_VERITY_FL`: shown, and never set by a caller.
 const VERITY: u32 = 0x10_0000;
 
 impl FuseServer {
-    /// What goes back to the caller.
+    /// Returns the bytes of the answer.
     pub(crate) fn control(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(request.node);
         match it.command {
@@ -79,7 +80,7 @@ impl FuseServer {
 }
 
 impl FuseServer {
-    /// Sets those flags that are among `which`.
+    /// Sets the flags in `which` to their values in `new`.
     fn set_flags(
         &self,
         node: NodeId,
@@ -89,24 +90,24 @@ impl FuseServer {
     ) -> Result<Vec<u8>, Errno> {
         let come = new.difference(flags(inode)?);
         if come.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-            // What was written before they forbid it is sent now. The kernel holds the lock of the
-            // inode, so that nothing is written meanwhile.
+            // Data that was written before the flags forbid it is sent now. The kernel holds the
+            // lock of the inode, so that nothing is written meanwhile.
             let all = Invalidation::Contents { offset: 0, length: None };
             self.notifier().invalidate_inode(node, all)?;
         }
         inode.set_some_flags(which, new).map_err(errno)?;
-        // The time of that, which the kernel knows by itself of a file only.
+        // The ctime has changed, which the kernel itself keeps only for files.
         self.notifier().invalidate_inode(node, Invalidation::Attributes)?;
         Ok(Vec::new())
     }
 
-    /// Makes everything durable, with what the kernel keeps.
+    /// Makes everything durable, including data that the kernel caches.
     fn sync_all(&self) -> api::Result<()> {
         self.collect();
         self.filesystem.commit()
     }
 
-    /// Those that only btrfs has.
+    /// Answers the ioctls that only btrfs has.
     fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         match it.command {
             TREE_SEARCH => self.search_tree(&request.caller, inode, it.input),
@@ -132,7 +133,7 @@ fn shown(flags: InodeFlags) -> u32 {
     let set = FLAGS.iter().filter(|(flag, ..)| flags.contains(*flag)).map(|(_, shown, _)| shown);
     let verity = if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 };
     let all = set.fold(verity, |all, shown| all | shown);
-    // Linux shows one of both.
+    // Linux shows only one of the two.
     let (compress, not) = (0x4, 0x400);
     if all & not != 0 { all & !compress } else { all }
 }
@@ -142,7 +143,7 @@ fn extended(flags: InodeFlags) -> u32 {
     set.fold(0, |all, (_, _, extended)| all | extended)
 }
 
-/// The flags that an inode gets where these `FS_*_FL` are wanted.
+/// Returns the flags that an inode gets if these `FS_*_FL` are requested.
 fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
     let known = FLAGS.iter().fold(VERITY, |all, (_, shown, _)| all | shown);
     if wanted & !known != 0 {
@@ -152,17 +153,17 @@ fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
     let mut flags = set.fold(InodeFlags::empty(), |all, (flag, ..)| all | *flag);
     let metadata = inode.metadata().map_err(errno)?;
     if metadata.is_file() && metadata.size > 0 {
-        // How a file is overwritten is decided when it is empty; Linux says nothing of that.
+        // NODATACOW of a file can be changed only while it is empty; Linux ignores it silently.
         flags.set(InodeFlags::NODATACOW, metadata.flags.contains(InodeFlags::NODATACOW));
     }
     Ok(flags)
 }
 
-/// Which flags this `struct fsxattr` speaks of, and those of them that an inode gets.
+/// Returns the flags that a `struct fsxattr` can express, and those of them that it sets.
 fn of_extended(input: &[u8]) -> Result<(InodeFlags, InodeFlags), Errno> {
     let mut reader = Reader(input);
     let (wanted, extent_size, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    // The project, and the size of extents that are cloned.
+    // The project id, and the extent size hint of cloned extents.
     if [extent_size, reader.u32()?, reader.u32()?] != [0; 3] {
         return Err(Errno::OPNOTSUPP);
     }

@@ -1,11 +1,11 @@
-//! A mount: requests of the kernel to calls of the engine, and back.
+//! Serves a mounted filesystem: turns requests of the kernel into calls of the engine.
 //!
 //! | file                     | holds                                            |
 //! |--------------------------|--------------------------------------------------|
-//! | `mounted`                | a mount from its beginning to its end            |
-//! | `server`                 | which method answers which request               |
-//! | `node_ids`               | inode numbers to FUSE node ids, by computing     |
-//! | `lookup_counts`          | the inodes that the kernel knows, linked or not  |
+//! | `mounted`                | the lifetime of a mount                          |
+//! | `server`                 | the dispatch of requests to methods              |
+//! | `node_ids`               | the conversion of inode numbers to FUSE node ids |
+//! | `lookup_counts`          | the nodes that the kernel references, by count   |
 //! | `recent_writes`          | the files that were written a moment ago         |
 //! | `unreported_errors`      | writes that failed after their call had returned |
 //! | `names`, `listing`       | lookup, creation, removal, rename; listings      |
@@ -14,14 +14,16 @@
 //! | `shutdown`               | the ioctl that ends all writing                  |
 //! | `control`                | the socket that serves counters to the owner     |
 //!
-//! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
-//!    inherited and follow permissions, set-id bits and capabilities go with changes.
-//! 2. The kernel checks permissions, by attributes and access lists; nothing here does.
-//! 3. Attributes and names are the kernel's to keep without end: it makes all changes itself. Where
-//!    it does not know what else a change did, it is told.
-//! 4. Files and directories are not opened: a request names its inode, and that is all that is
-//!    needed. An inode without a name stays until the kernel forgets it.
-//! 5. A change is durable when the library says so; see [`Mounted`] for the end of a mount.
+//! 1. This crate implements only the semantics that the kernel leaves to a server: access lists are
+//!    inherited and follow permissions, set-id bits and capabilities are cleared by changes.
+//! 2. The kernel checks permissions, from attributes and access lists; this crate checks only what
+//!    the kernel does not (`rights`).
+//! 3. The kernel may cache attributes and names forever, since all changes pass through it. If a
+//!    change has effects that the kernel does not know of, the server invalidates its cache.
+//! 4. Files and directories have no open state: a request names its inode, which suffices. An inode
+//!    without a name is kept until the kernel forgets it.
+//! 5. A change is durable when the engine reports it as durable; see [`Mounted`] for the end of a
+//!    mount.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +44,7 @@ mod unreported_errors;
 mod xattrs;
 
 pub use mounted::{EndError, Mounted, Options, StatsHandle, UnmountHandle};
-/// How a directory is mounted at.
+/// The part of the FUSE crate's API that mounts a directory.
 pub use userbtrfs_fuse::{
     Mount, MountError, MountFlags, MountMethod, MountOptions, Opcode, SessionError, StartError,
 };
@@ -50,10 +52,10 @@ pub use userbtrfs_fuse::{
 use userbtrfs_engine::api::Error;
 use userbtrfs_fuse::Errno;
 
-/// How the table of mounts calls this kind of filesystem, after `fuse.` or `fuseblk.`.
+/// The filesystem subtype in the mount table, after `fuse.` or `fuseblk.`.
 pub const KIND: &str = "userbtrfs";
 
-/// The number by which a program learns of an error.
+/// Returns the errno of an engine error.
 fn errno(error: impl std::borrow::Borrow<Error>) -> Errno {
     Errno::from_raw_os_error(error.borrow().errno())
 }

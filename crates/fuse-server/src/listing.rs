@@ -1,12 +1,13 @@
-//! Listings of directories.
+//! Lists directories.
 //!
-//! 1. A place in a listing is 1 after `.`, 2 after `..`, and from then on the directory's own: it
-//!    stays good while entries come and go, and no other entry ever has it.
-//! 2. It shows nothing that was made after it began: see [`ListingEnds`].
-//! 3. A listing with nodes counts a reference for each that it sends, and for no other. What an
-//!    entry leads to may be damaged: it is listed all the same.
-//! 4. A name that cannot be, in a damaged directory, is left out, and never ends a listing, as a
-//!    page without a line would.
+//! 1. A position in a listing is 1 after `.`, 2 after `..`, and from then on the engine's position
+//!    of an entry: it stays valid while entries are added and removed, and no other entry ever gets
+//!    it.
+//! 2. A listing shows no entry that was added after it began: see [`ListingEnds`].
+//! 3. A listing with nodes (READDIRPLUS) counts a reference for each node that it sends, and for no
+//!    other. An entry is listed even if its inode is damaged.
+//! 4. An invalid name, in a damaged directory, is left out. It never ends a listing, as a page
+//!    without a line would.
 
 mod listing_ends;
 
@@ -20,22 +21,22 @@ pub(crate) use self::listing_ends::ListingEnds;
 use crate::errno;
 use crate::server::FuseServer;
 
-/// The place after `..`: no entry has one before it.
+/// The position after `..`: no entry has a lower one.
 const AFTER_DOTS: u64 = 2;
 
-/// The least bytes of an entry in a listing, alone and with its node.
+/// The minimum size of an entry in a listing, without and with its node.
 const NAME_BYTES: u32 = 32;
 const ENTRY_BYTES: u32 = 160;
 
 /// A line of a listing.
 enum Line {
-    /// `.` or `..`: the place after it, its number, its name.
+    /// `.` or `..`: the position after it, its inode number, its name.
     Dots(u64, u64, &'static str),
     Entry(u64, DirEntry),
 }
 
 impl Line {
-    /// The line as it is sent.
+    /// Returns the line as it is sent.
     fn shown(&self) -> DirectoryEntry<'_> {
         let (ino, next, kind, name) = match self {
             Self::Dots(next, ino, name) => (*ino, *next, FileType::Directory, name.as_bytes()),
@@ -98,13 +99,14 @@ impl FuseServer {
         self.refer_to(&dir.metadata_of(entry).map_err(errno)?, || Ok(entry.target()))
     }
 
-    /// Where a listing ends that goes on; nothing of one that begins.
+    /// Returns the end of a listing that is continued; `None` for one that begins.
     fn end(&self, node: NodeId, read: &Read) -> Option<u64> {
         let goes_on = read.offset >= AFTER_DOTS;
         if goes_on { self.ends.find(node) } else { None }
     }
 
-    /// Whether a listing has come to its end: who lists all asks once more. Nothing is looked at.
+    /// Returns whether a listing has reached its end, without reading the directory: a program that
+    /// lists all entries asks once more.
     fn is_listed(&self, node: NodeId, read: &Read) -> bool {
         let is_listed = self.end(node, read).is_some_and(|end| read.offset >= end);
         if is_listed {
@@ -113,7 +115,7 @@ impl FuseServer {
         is_listed
     }
 
-    /// As many lines as may fit, if each takes `least` bytes; and the directory.
+    /// Returns the directory and as many lines as may fit, if each takes `least` bytes.
     fn lines(&self, node: NodeId, read: &Read, least: u32) -> Result<(Dir, Vec<Line>), Errno> {
         let dir = self.dir(node)?;
         let max = usize::try_from(read.size / least).map_or(1, |max| max.max(1));

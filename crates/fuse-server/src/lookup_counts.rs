@@ -1,11 +1,14 @@
-//! What the kernel knows: how many references it has to each node, and the inodes that it keeps
-//! though they have no name.
+//! The nodes that the kernel references: the lookup count of each, and the inodes among them that
+//! have no name.
 //!
-//! 1. Of a node with a name only the count is kept, so that the inode may be evicted.
-//! 2. An inode that loses its last name while it is known stays here until it is forgotten, or gets
-//!    a name again. The kernel refers to what it removes: it is known until after the answer.
-//! 3. What goes is given to the caller, to be dropped where no lock is held: that may delete it.
-//! 4. A table that is mostly empty shrinks: what the kernel has forgotten takes no memory for long.
+//! 1. For a node with a name only the count is kept, so that the inode may be evicted.
+//! 2. An inode that loses its last name while the kernel references it is kept here until the
+//!    kernel forgets it, or it gets a name again. The kernel references the inode whose name it
+//!    removes until after the answer.
+//! 3. An inode that is no longer kept is returned to the caller, which must drop it without holding
+//!    a lock: that may delete the inode.
+//! 4. A table that is mostly empty shrinks: nodes that the kernel has forgotten take no memory for
+//!    long.
 
 use std::collections::HashMap;
 
@@ -14,16 +17,15 @@ use userbtrfs_fuse::NodeId;
 use userbtrfs_sync::{Class, Mutex};
 
 const SHARDS: usize = 16;
-/// A table has room for no more than so many times what is in it, or for so few.
+/// The capacity of a table is at most `SPARSE` times the number of its entries, or at most `FEW`.
 const SPARSE: usize = 8;
 const FEW: usize = 64;
 
-/// The bytes of a node: aligned to nothing, so that an entry of the table has twelve bytes. With a
-/// byte of the table's own for each place, and at most 16 places for 7 entries, that is less than
-/// 32 bytes.
+/// The bytes of a node: without alignment, so that an entry of the table has twelve bytes. With the
+/// control byte of each slot, and at most 16 slots for 7 entries, that is less than 32 bytes.
 type Key = [u8; 8];
 
-/// See the module's text.
+/// The nodes that the kernel references.
 #[derive(Default)]
 pub(crate) struct LookupCounts {
     shards: [Shard; SHARDS],
@@ -48,7 +50,7 @@ impl LookupCounts {
         &self.shards[usize::from(key[0]) % SHARDS].0
     }
 
-    /// The kernel gets one reference more.
+    /// Adds a reference of the kernel to a node.
     pub(crate) fn add(&self, node: NodeId) {
         let key = node.0.to_le_bytes();
         let mut known = self.shard(key).lock();
@@ -56,7 +58,8 @@ impl LookupCounts {
         *count = count.saturating_add(1);
     }
 
-    /// The kernel gives back references. Gives an inode that nobody needs any more.
+    /// Removes references of the kernel to a node. Returns the inode if it was kept and has none
+    /// left.
     #[must_use = "it is dropped where no lock is held"]
     pub(crate) fn remove(&self, node: NodeId, references: u64) -> Option<Inode> {
         let key = node.0.to_le_bytes();
@@ -74,7 +77,8 @@ impl LookupCounts {
         nameless
     }
 
-    /// Keeps an inode that has no name, until it is forgotten. Gives it back if it is not known.
+    /// Keeps an inode that has no name until the kernel forgets it. Returns it if the kernel does
+    /// not reference it.
     #[must_use = "it is dropped where no lock is held"]
     pub(crate) fn keep(&self, node: NodeId, inode: Inode) -> Option<Inode> {
         let key = node.0.to_le_bytes();
@@ -85,7 +89,7 @@ impl LookupCounts {
         }
     }
 
-    /// An inode has a name: it is kept no more.
+    /// Stops keeping an inode, since it has a name. Returns it if it was kept.
     #[must_use = "it is dropped where no lock is held"]
     pub(crate) fn release(&self, node: NodeId) -> Option<Inode> {
         let key = node.0.to_le_bytes();
@@ -95,13 +99,13 @@ impl LookupCounts {
         released
     }
 
-    /// Whether the kernel knows a node.
+    /// Returns whether the kernel references a node.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         let key = node.0.to_le_bytes();
         self.shard(key).lock().counts.contains_key(&key)
     }
 
-    /// All that the kernel knows now.
+    /// Returns all nodes that the kernel references now.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         let nodes = |shard: &Shard| {
             let known = shard.0.lock();
@@ -110,7 +114,7 @@ impl LookupCounts {
         self.shards.iter().flat_map(nodes).collect()
     }
 
-    /// The kernel knows nothing any more. Gives all that was kept.
+    /// Removes all references. Returns all inodes that were kept.
     #[must_use = "they are dropped where no lock is held"]
     pub(crate) fn clear(&self) -> Vec<Inode> {
         let take = |shard: &Shard| std::mem::take(&mut *shard.0.lock()).nameless.into_values();
@@ -118,8 +122,8 @@ impl LookupCounts {
     }
 }
 
-/// Gives back room that a table does not need. It keeps twice what is in it, so that it is copied
-/// again only after half of that has gone, or as much has come.
+/// Frees memory that a table does not need. Leaves capacity for twice its entries, so that it is
+/// copied again only after half of them were removed, or their number has doubled.
 fn shrink<V>(table: &mut HashMap<Key, V>) {
     if table.capacity() > FEW && table.capacity() / SPARSE > table.len() {
         table.shrink_to(2 * table.len());
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_takes_no_room() {
+    fn forgotten_nodes_take_no_memory() {
         const MANY: u64 = 100_000;
         let lookup_counts = LookupCounts::default();
         let room = || {

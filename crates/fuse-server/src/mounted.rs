@@ -1,11 +1,11 @@
-//! A mount, from its beginning to its end.
+//! The lifetime of a mount.
 //!
-//! 1. When it ends, however it ends, everything is made durable: by the kernel's last request,
-//!    which umount(8) waits for, where a block device is mounted as such; otherwise by
-//!    [`Mounted::end`], after the kernel let go of it. An opener waits from then on until it is
-//!    closed.
-//! 2. What a crash of the server leaves is what was synced.
-//! 3. Where the filesystem was shut down, its end writes nothing, and is no error.
+//! 1. When a mount ends, for whatever reason, everything is made durable: for a block device that
+//!    is mounted as such, by the kernel's last request, which umount(8) waits for; otherwise by
+//!    [`Mounted::end`], after the kernel has released the mount. From then on, an opener of the
+//!    image waits until the filesystem is closed.
+//! 2. After a crash of the server, the image holds what was synced.
+//! 3. After a shutdown of the filesystem, the end writes nothing, and is no error.
 
 use std::path::{Path, PathBuf};
 
@@ -18,51 +18,51 @@ use userbtrfs_sync::Arc;
 
 use crate::server::FuseServer;
 
-/// How a filesystem is served.
+/// The options for serving a filesystem.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How many threads receive requests; as many as there are processors where it is not said.
+    /// The number of threads that receive requests; by default the number of processors.
     pub threads: Option<usize>,
-    /// The device or the image file, as programs are told when they ask for it.
+    /// The path of the device or the image file, as shown to programs.
     pub device: PathBuf,
 }
 
 /// A filesystem that is mounted and served.
 pub struct Mounted {
-    /// Before what it serves, which it lets go of.
+    /// Declared before `served`, to which it has a reference, so that it is dropped first.
     session: Arc<Session>,
     served: Arc<FuseServer>,
 }
 
-/// Ends a mount from any thread but those that serve. To be dropped before [`Mounted::end`], which
-/// otherwise leaves the filesystem open, though durable.
+/// A handle that ends a mount, from any thread except those that serve it. It must be dropped
+/// before [`Mounted::end`], which otherwise leaves the filesystem open, though durable.
 #[derive(Clone)]
 pub struct UnmountHandle {
     session: Arc<Session>,
     served: Arc<FuseServer>,
 }
 
-/// What can be seen of a mount while it is served. To be dropped before [`Mounted::end`], as a
-/// [`UnmountHandle`].
+/// A handle that reads the state of a mount while it is served. It must be dropped before
+/// [`Mounted::end`], like an [`UnmountHandle`].
 #[derive(Clone)]
 pub struct StatsHandle {
     session: Arc<Session>,
     served: Arc<FuseServer>,
 }
 
-/// How a mount ended badly.
+/// An error at the end of a mount.
 #[derive(Debug, Error)]
 pub enum EndError {
     /// The filesystem could not be made durable, or not all of it.
     #[error(transparent)]
     Filesystem(#[from] api::Error),
-    /// It could not be served to the end. It is durable.
+    /// The filesystem could not be served to the end. It is durable.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
 impl Mounted {
-    /// Begins to serve a filesystem. When this returns, it can be used.
+    /// Starts to serve a filesystem. When this returns, it can be used.
     pub fn start(
         mount: Mount,
         filesystem: Filesystem,
@@ -70,8 +70,8 @@ impl Mounted {
     ) -> Result<Self, StartError> {
         let served = Arc::new(FuseServer::new(filesystem, options.device.clone()));
         let mut config = Config {
-            // A node that the kernel has forgotten is not to be found by its number again: what it
-            // led to may have gone.
+            // A node that the kernel has forgotten must not be found by its number again: its inode
+            // may have been deleted.
             flags: InitFlags::LOCAL_DISK.difference(InitFlags::EXPORT_SUPPORT),
             ..Config::default()
         };
@@ -81,33 +81,34 @@ impl Mounted {
         Ok(Self { session, served })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn point(&self) -> &Path {
         self.session.point()
     }
 
-    /// Its number as a device, as stat(2) shows it, where that could be found.
+    /// Returns the device number of the mount, as stat(2) shows it; `None` if it could not be
+    /// found.
     pub fn number(&self) -> Option<u64> {
         self.session.number()
     }
 
-    /// How many requests of a kind there were.
+    /// Returns the number of requests of a kind.
     pub fn requests(&self, opcode: Opcode) -> u64 {
         self.session.requests(opcode)
     }
 
-    /// What shows how it is.
+    /// Returns a handle that reads the state of the mount.
     pub fn stats_handle(&self) -> StatsHandle {
         StatsHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
-    /// What ends it.
+    /// Returns a handle that ends the mount.
     pub fn unmount_handle(&self) -> UnmountHandle {
         UnmountHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
-    /// Waits until it is unmounted, or stopped; some requests may still be worked on. Then
-    /// [`Mounted::end`] is called, for which an opener of the image waits already.
+    /// Waits until it is unmounted or stopped; some requests may still be in progress. The caller
+    /// then calls [`Mounted::end`], which an opener of the image already waits for.
     pub fn wait(&self) {
         self.session.wait_over();
         self.served.filesystem.closing();
@@ -119,7 +120,7 @@ impl Mounted {
         self.served.settle();
         let settled = self.served.take_failure();
         drop(self.session);
-        // Threads may be left that refuse what is asked for by those who still have files open.
+        // Threads may be left that refuse the requests of processes that still have files open.
         if let Some(served) = Arc::into_inner(self.served) {
             let is_wanted = served.filesystem.is_shut_down();
             match served.filesystem.close() {
@@ -138,20 +139,22 @@ impl StatsHandle {
         &self.served.filesystem
     }
 
-    /// How many requests of a kind there were; all kinds that are not known count as one.
+    /// Returns the number of requests of a kind; all unknown kinds count as one.
     pub fn requests(&self, opcode: Opcode) -> u64 {
         self.session.requests(opcode)
     }
 }
 
 impl UnmountHandle {
-    /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
-    /// what is asked from then on fails. Where something else is found at its place, that stays.
+    /// Ends the mount even if it is in use: data that programs have written is received, the mount
+    /// is removed, and later requests fail. If something else is found at the mount point, that
+    /// stays.
     pub fn stop(&self) -> Result<(), MountError> {
         if self.session.ends_by_unmount() {
             return Ok(());
         }
-        // sync(2) does not wait for what the kernel is sending, and may not find the mount.
+        // sync(2) does not wait for data that the kernel is already sending, and may not find the
+        // mount.
         self.served.collect();
         self.session.stop()
     }

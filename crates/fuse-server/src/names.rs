@@ -1,12 +1,12 @@
-//! Names: looked up, made, moved and removed.
+//! Looks up, creates, renames and removes names.
 //!
-//! 1. The kernel holds its lock of a directory over each request that changes names in it, and
-//!    refers to what it removes: so what has a name is looked up before that is removed, and is
-//!    the same then.
-//! 2. Each answer with an entry is counted before it is sent: the kernel may forget it at once.
-//! 3. What is made belongs to the caller. Its permissions and access lists come from the default
-//!    list of the directory, and where there is none, from the umask. It has them from the moment
-//!    on that it is there.
+//! 1. The kernel locks a directory during each request that changes names in it, and references the
+//!    inode whose name it removes. So an inode that is looked up here before its name is removed is
+//!    the one that loses it.
+//! 2. The reference of an entry is counted before the entry is sent: the kernel may forget it at
+//!    once.
+//! 3. A new inode belongs to the caller. Its permissions and access lists come from the default
+//!    list of the directory or, if there is none, from the umask. It has them from its creation on.
 
 use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, Metadata, RenameMode};
 use userbtrfs_fuse::{
@@ -18,13 +18,13 @@ use crate::errno;
 use crate::server::FuseServer;
 use userbtrfs_engine::acl::{self, Acl};
 
-/// What a new inode gets from its directory and its maker.
+/// The mode and the access lists of a new inode.
 struct InheritedAcl {
     mode: u32,
     lists: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What is wanted of something that is made.
+/// The requested mode of a new inode.
 pub(crate) struct NewAttributes {
     /// The kind and the permission bits.
     pub(crate) mode: u32,
@@ -36,13 +36,14 @@ impl FuseServer {
         self.inode(node).open_dir().map_err(errno)
     }
 
-    /// What is said of a name that leads to an inode; the kernel refers to it from now on.
+    /// Returns the entry of an inode, and counts a reference of the kernel to it.
     pub(crate) fn refer(&self, inode: &Inode) -> Result<Entry, Errno> {
         let metadata = inode.metadata().map_err(errno)?;
         self.refer_as(&metadata, self.ids.node(metadata.id)?)
     }
 
-    /// The same of a name that may be the place of a subvolume; `said` is what it says itself.
+    /// Like `refer`, for a name that may be the place of a subvolume; `said` returns the inode that
+    /// the directory entry names.
     pub(crate) fn refer_to(
         &self,
         metadata: &Metadata,
@@ -74,7 +75,7 @@ impl FuseServer {
         }
     }
 
-    /// Makes something that has a mode.
+    /// Creates an inode that has a mode, by `make`.
     pub(crate) fn make(
         &self,
         (parent, caller): (NodeId, &Caller),
@@ -109,7 +110,7 @@ impl FuseServer {
         self.refer(&inode)
     }
 
-    /// Makes a file without a name, which stays until it is forgotten.
+    /// Creates a file without a name, which is kept until the kernel forgets it.
     pub(crate) fn make_unnamed(
         &self,
         (parent, caller): (NodeId, &Caller),
@@ -153,7 +154,7 @@ impl FuseServer {
         let mode = rename_mode(rename.flags)?;
         let from = self.dir(parent)?.for_owner(caller.uid, caller.gid);
         let to = self.dir(rename.new_parent)?;
-        // What is wrong with the name shows below.
+        // An error of the lookup is ignored: the rename below reports it.
         let replaced = to.lookup(rename.new_name.as_bytes()).ok();
         from.rename(rename.name.as_bytes(), &to, rename.new_name.as_bytes(), mode)
             .map_err(errno)?;
@@ -163,7 +164,7 @@ impl FuseServer {
         Ok(())
     }
 
-    /// An inode may have lost its last name; the kernel may go on using it.
+    /// Keeps an inode that has lost its last name, since the kernel may go on using it.
     fn keep_if_nameless(&self, inode: Inode) {
         let is_nameless = inode.metadata().is_ok_and(|metadata| metadata.nlink == 0);
         if let Ok(node) = self.ids.node(inode.id())
@@ -174,7 +175,7 @@ impl FuseServer {
     }
 }
 
-/// The answer to what makes and opens a file: there is nothing to open.
+/// Returns the answer to a request that creates and opens a file; opening takes no state.
 pub(crate) fn created(entry: Entry) -> Created {
     let opened = Opened { flags: OpenedFlags::KEEP_CACHE, ..Opened::default() };
     Created { entry, opened }
@@ -193,7 +194,7 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
 }
 
 impl InheritedAcl {
-    /// What is made in `dir` gets.
+    /// Returns the mode and the access lists of a new inode in `dir`.
     fn of(dir: &Dir, wanted: &NewAttributes) -> Result<Self, Errno> {
         let default = match dir.inode().xattr(acl::DEFAULT) {
             Err(Error::NoAttribute) => {

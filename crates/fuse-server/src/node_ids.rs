@@ -1,7 +1,7 @@
-//! Inodes to nodes, and back.
+//! Converts inodes to FUSE node ids, and back.
 //!
-//! A node and the number that stat(2) shows are computed from the subvolume and the inode's number
-//! in it, so that nothing has to be kept for that:
+//! A node id and the number that stat(2) shows are computed from the subvolume and the inode's
+//! number in it, so that no table is needed:
 //!
 //! ```text
 //!   63           40 39                                0
@@ -10,21 +10,23 @@
 //!  +---------------+-----------------------------------+
 //! ```
 //!
-//! A snapshot has the names of the subvolumes that were in its source, each of an empty directory:
-//! the *place* of a subvolume. These are one inode, but nodes of their own: the kernel would take
-//! two of them for one directory, which can only be at one place:
+//! A snapshot has the names of the subvolumes that were in its source, each as an empty directory:
+//! the *place* of a subvolume. All places in a subvolume are one inode, but each has its own node
+//! id: the kernel would take two of them for one directory, which can have only one path:
 //!
 //! ```text
 //!   63           40 39            24 23                0
 //!  +---------------+----------------+-------------------+
-//!  |   subvolume   |  all ones      |  whose place      |
+//!  |   subvolume   |  all ones      |  of subvolume     |
 //!  +---------------+----------------+-------------------+
 //! ```
 //!
-//! 1. The root of the mounted subvolume is node 1, as the kernel wants it; it shows its own number.
-//! 2. What is in the mounted subvolume shows the numbers that Linux shows. What is in others shows
-//!    others: one mount has one device number, and two inodes with one number would pass for one.
-//! 3. Subvolumes from 2^24 on, and inodes from 2^40 - 2^24 on, have no node: EOVERFLOW.
+//! 1. The root of the mounted subvolume is node 1, as the kernel requires; stat(2) shows its own
+//!    number.
+//! 2. Inodes in the mounted subvolume show the numbers that Linux shows. Those in others show
+//!    different ones: one mount has one device number, and two inodes with one number would pass
+//!    for one.
+//! 3. Subvolumes from 2^24 on, and inodes from 2^40 - 2^24 on, have no node id: EOVERFLOW.
 
 use userbtrfs_engine::api::{EMPTY_DIR, InodeId, TreeId};
 use userbtrfs_fuse::{Errno, NodeId};
@@ -32,21 +34,21 @@ use userbtrfs_fuse::{Errno, NodeId};
 const NUMBER_BITS: u32 = 40;
 const SUBVOLUME_BITS: u32 = 24;
 
-/// The first number that stands for a place.
+/// The first of the numbers that encode a place.
 const PLACES: u64 = (1 << NUMBER_BITS) - (1 << SUBVOLUME_BITS);
 
-/// Computes nodes.
+/// Computes node ids.
 pub(crate) struct NodeIds {
     root: InodeId,
 }
 
 impl NodeIds {
-    /// For a mount whose root is this directory.
+    /// Creates the conversion for a mount whose root is this directory.
     pub(crate) fn new(root: InodeId) -> Self {
         Self { root }
     }
 
-    /// The number that is shown.
+    /// Returns the inode number that stat(2) shows.
     pub(crate) fn shown(&self, id: InodeId) -> Result<u64, Errno> {
         let subvolume = if id.subvolume == self.root.subvolume { 0 } else { id.subvolume.0 };
         match subvolume >> SUBVOLUME_BITS == 0 && id.number < PLACES {
@@ -55,7 +57,7 @@ impl NodeIds {
         }
     }
 
-    /// The node of an inode.
+    /// Returns the node id of an inode.
     pub(crate) fn node(&self, id: InodeId) -> Result<NodeId, Errno> {
         if id == self.root {
             return Ok(NodeId::ROOT);
@@ -63,7 +65,7 @@ impl NodeIds {
         self.shown(id).map(NodeId)
     }
 
-    /// The node of the place of another subvolume.
+    /// Returns the node id of the place of another subvolume.
     pub(crate) fn place(&self, id: InodeId, of: TreeId) -> Result<NodeId, Errno> {
         let first = self.shown(InodeId { number: 0, ..id })?;
         match of.0 >> SUBVOLUME_BITS {
@@ -72,7 +74,7 @@ impl NodeIds {
         }
     }
 
-    /// The inode of a node.
+    /// Returns the inode of a node id.
     pub(crate) fn inode(&self, node: NodeId) -> InodeId {
         if node == NodeId::ROOT {
             return self.root;

@@ -1,12 +1,13 @@
-//! Which files were written lately.
+//! The files that were written recently.
 //!
-//! 1. What a file takes on disk changes when it is written, and again when that comes to the disk.
-//!    So attributes of a file that is noted here are given for [`SOON`] only; and when it is
-//!    written again, the kernel has none for longer, and need not be told that they are old.
-//! 2. A file is noted when it has what was written: before, it is not known to wait, and from then
-//!    on it is, or has come to the disk. Its note is over when it was not written for [`SOON`]: the
-//!    time is looked at under the lock, so that all see that in one order.
-//! 3. Notes that are over are thrown away each [`SOON`] in which there are new ones.
+//! 1. The space that a file takes changes when it is written, and again at writeback. So the
+//!    attributes of a file that is recorded here are valid for [`SOON`] only; when it is written
+//!    again, the kernel caches none for longer, and needs no invalidation.
+//! 2. A file is recorded after the engine has the written data: before that, the data is not
+//!    counted as unfinished; after that, it is unfinished or on disk. The record expires when the
+//!    file was not written for [`SOON`]. The clock is read under the lock, so that all threads see
+//!    the writes and the expiry in one order.
+//! 3. Expired records are removed at most once per [`SOON`], when a new one is added.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,12 +15,12 @@ use std::time::{Duration, Instant};
 use userbtrfs_engine::api::InodeId;
 use userbtrfs_sync::{Class, Mutex};
 
-/// How long the kernel keeps attributes that are about to change by themselves.
+/// How long the kernel caches attributes that are about to change by themselves.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 const SHARDS: usize = 16;
 
-/// See the module's text.
+/// The files that were written recently, with the time of the last write.
 #[derive(Default)]
 pub(crate) struct RecentWrites {
     shards: [Shard; SHARDS],
@@ -28,7 +29,7 @@ pub(crate) struct RecentWrites {
 struct Shard(Mutex<Written>);
 
 struct Written {
-    /// When each was written last.
+    /// The time of the last write to each file.
     times: HashMap<InodeId, Instant>,
     cleared: Instant,
 }
@@ -45,8 +46,8 @@ impl RecentWrites {
         &self.shards[usize::from(file.number.to_le_bytes()[0]) % SHARDS].0
     }
 
-    /// A file was written just now. Says whether it was not before, lately: then attributes may
-    /// have been given for longer.
+    /// Records a write to a file. Returns true if it had not been written recently: then the kernel
+    /// may cache attributes for longer.
     pub(crate) fn note(&self, file: InodeId) -> bool {
         let mut written = self.shard(file).lock();
         let now = Instant::now();
@@ -57,7 +58,7 @@ impl RecentWrites {
         last.is_none_or(|last| is_over(last, now))
     }
 
-    /// Whether a file was written lately.
+    /// Returns whether a file was written recently.
     pub(crate) fn has(&self, file: InodeId) -> bool {
         let written = self.shard(file).lock();
         written.times.get(&file).is_some_and(|last| !is_over(*last, Instant::now()))

@@ -1,10 +1,10 @@
-//! Who may do what the kernel does not check: what takes all rights, and what is the owner's; and
-//! who may be writing.
+//! Checks that the kernel does not make: for operations that take all rights or those of the owner,
+//! and whether a caller is writing.
 //!
-//! 1. Who has CAP_SYS_ADMIN where the mount is served may, as in Linux. The kernel says no more of
-//!    a caller than which process it is, and whose; the rest stands in `/proc`.
-//! 2. The user who mounted may, too, where that takes no privilege: who may read and write the
-//!    image itself, and kill the server, can do no worse by asking.
+//! 1. A caller with CAP_SYS_ADMIN in the user namespace of the server has all rights, as in Linux.
+//!    The kernel passes only the process and the ids of a caller; the rest is read from `/proc`.
+//! 2. The user of the server has all rights, too, unless that is root: a user that can read and
+//!    write the image itself, and kill the server, can do no worse by a request.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ const READ_ONLY: u32 = 0;
 /// O_DSYNC, which O_SYNC contains.
 const DATA_SYNC: u32 = 0o10000;
 
-/// Refuses whoever has not all rights.
+/// Fails with EPERM unless the caller has all rights.
 pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
     let own = rustix::process::geteuid();
     let is_mounter = !own.is_root() && caller.uid == own.as_raw();
@@ -36,7 +36,7 @@ pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
     }
 }
 
-/// Whether the caller may do what the owner of an inode may.
+/// Returns whether the caller has the rights of the owner of an inode.
 pub(crate) fn owns(caller: &Caller, owner: u32) -> bool {
     caller.uid == owner || is_able(caller, FOWNER)
 }
@@ -46,9 +46,9 @@ pub(crate) fn may_keep_set_id(caller: &Caller) -> bool {
     is_able(caller, FSETID)
 }
 
-/// Whether the caller is writing to the inode of this number, which it asks about. Where its call
-/// is not to be seen, it is whether it has that open for writing; and where not even that is, it
-/// is.
+/// Returns whether the caller, whose request is about the inode of this number, is writing to it.
+/// If its system call cannot be read, returns whether it has the inode open for writing; if its
+/// descriptors cannot be read either, returns true.
 pub(crate) fn is_writing(caller: &Caller, number: u64) -> bool {
     if !knows_processes() {
         return true;
@@ -66,62 +66,64 @@ pub(crate) fn keeps_set_group_id(caller: &Caller, group: u32) -> bool {
     caller.gid == group || is_able(caller, FSETID) || is_supplementary(caller, group)
 }
 
-/// Whether a group is among the supplementary groups of the caller.
+/// Returns whether a group is among the supplementary groups of the caller.
 fn is_supplementary(caller: &Caller, group: u32) -> bool {
     let status = || fs::read_to_string(format!("/proc/{}/status", caller.pid));
     knows_processes() && status().is_ok_and(|status| lists_group(&status, group))
 }
 
-/// Whether `/proc/PID/status` lists a supplementary group.
+/// Returns whether the text of `/proc/PID/status` lists a supplementary group.
 fn lists_group(status: &str, group: u32) -> bool {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
     groups.split_whitespace().any(|one| one == group.to_string())
 }
 
-/// Returns whether the caller has the inode of this number open for writing with O_DSYNC or O_SYNC.
-/// Where its descriptors cannot be read, it may.
+/// Returns whether the caller has the inode of this number open for writing with O_DSYNC or O_SYNC;
+/// true if its descriptors cannot be read.
 pub(crate) fn writes_durably(caller: &Caller, number: u64) -> bool {
     let descriptors = knows_processes().then(|| described(caller)).flatten();
     descriptors.is_none_or(|mut all| all.any(|one| writes_to(&one, number, DATA_SYNC)))
 }
 
-/// The text of `/proc/PID/fdinfo` for each descriptor of the caller; none if it cannot be read.
+/// Returns the text of `/proc/PID/fdinfo` for each descriptor of the caller; `None` if it cannot be
+/// read.
 fn described(caller: &Caller) -> Option<impl Iterator<Item = String>> {
     let open = fs::read_dir(format!("/proc/{}/fdinfo", caller.pid)).ok()?;
     // A descriptor that was closed meanwhile is not the one that the caller uses.
     Some(open.flatten().flat_map(|entry| fs::read_to_string(entry.path())))
 }
 
-/// Whether a call is one that writes, by what `/proc/PID/syscall` says: its number first.
+/// Returns whether the text of `/proc/PID/syscall`, which begins with the number of the call, shows
+/// a call that writes.
 fn is_write(call: &str) -> bool {
     let number = call.split(' ').next().and_then(|number| number.parse().ok());
     number.is_some_and(|number| WRITES.contains(&number))
 }
 
-/// Whether a descriptor is for writing to the inode of this number, with these flags at least, by
-/// what `/proc/PID/fdinfo` says.
+/// Returns whether the text of `/proc/PID/fdinfo` shows a descriptor for writing to the inode of
+/// this number, with at least the flags `with`.
 fn writes_to(described: &str, number: u64, with: u32) -> bool {
     let value = |key| described.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     let flags = value("flags:").and_then(|octal| u32::from_str_radix(octal, 8).ok());
-    // Older kernels say no number.
+    // Older kernels do not show the inode number.
     let is_it = value("ino:").is_none_or(|ino| ino == number.to_string());
     let fits = |flags: u32| flags & ACCESS_MODE != READ_ONLY && flags & with == with;
     is_it && flags.is_some_and(fits)
 }
 
-/// Whether the caller has a capability, about the same users as the server's.
+/// Returns whether the caller has a capability in the user namespace of the server.
 fn is_able(caller: &Caller, capability: u64) -> bool {
     knows_processes() && has_own_namespace(caller) && capabilities(caller) & capability != 0
 }
 
-/// Whether `/proc` numbers processes as the kernel does that asks: it may have been mounted for
-/// others.
+/// Returns whether `/proc` has the process ids that requests have: it may have been mounted in
+/// another PID namespace.
 fn knows_processes() -> bool {
     let own = fs::read_link("/proc/self");
     own.is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
-/// Whether the caller's capabilities are about the same users as the server's.
+/// Returns whether the caller is in the user namespace of the server.
 fn has_own_namespace(caller: &Caller) -> bool {
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
     of(&caller.pid.to_string()).is_ok_and(|its| of("self").is_ok_and(|own| its == own))
@@ -132,7 +134,7 @@ fn capabilities(caller: &Caller) -> u64 {
     status.map_or(0, |status| effective(&status))
 }
 
-/// The capabilities that are in effect, of what `/proc/PID/status` says.
+/// Returns the effective capabilities in the text of `/proc/PID/status`.
 fn effective(status: &str) -> u64 {
     let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_has_the_file_open_for_that() {
+    fn descriptor_for_writing_to_the_inode_is_recognized() {
         let described = |flags| format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t26\nino:\t257\n");
         assert!(writes_to(&described("0100001"), 257, 0));
         assert!(writes_to(&described("02100002"), 257, 0));

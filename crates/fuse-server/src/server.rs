@@ -1,11 +1,11 @@
-//! Which method answers which request.
+//! Dispatches each request to the method that answers it.
 //!
-//! 1. What may wait for the device does so where another thread receives meanwhile. That is
-//!    whatever looks at an inode, which may have been evicted; it costs two short locks a request.
-//!    Attributes in memory, which is what is asked for most, are given without; what is found in
-//!    memory of a file is sent after that.
-//! 2. OPEN, OPENDIR, FLUSH and their ends are not written: the kernel does without. So are ACCESS
-//!    and locks, which are the kernel's.
+//! 1. A method that may wait for the device does so in `may_sleep`, while another thread receives
+//!    requests. That is every method that reads an inode, which may have been evicted; it costs two
+//!    short locks a request. Attributes in memory, which are requested most, are sent without it;
+//!    the cached contents of a file are sent after it.
+//! 2. OPEN, OPENDIR, FLUSH and their releases are not implemented: the kernel works without them.
+//!    Neither are ACCESS and locks, which the kernel handles.
 
 use std::path::PathBuf;
 
@@ -29,17 +29,17 @@ use crate::rights;
 use crate::shutdown;
 use crate::unreported_errors::UnreportedErrors;
 
-/// The bits of a mode that say that it is a directory.
+/// The file type of a directory in a mode.
 const DIRECTORY: u32 = 0o040_000;
-/// What space is counted in, in bytes.
+/// The unit in which space is counted, in bytes.
 const BLOCK: u32 = 4096;
 /// The longest name, in bytes.
 const NAME_MAX: u32 = 255;
 
-/// A filesystem that is mounted.
+/// A mounted filesystem, with the state that serving it needs.
 pub(crate) struct FuseServer {
     pub(crate) filesystem: Filesystem,
-    /// What it is in, as it is told.
+    /// The path of the device or the image, as shown to programs.
     pub(crate) device: PathBuf,
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
@@ -48,10 +48,10 @@ pub(crate) struct FuseServer {
     pub(crate) recent_writes: RecentWrites,
     pub(crate) ends: ListingEnds,
     pub(crate) refused: UnreportedErrors,
-    /// Why not all could be made durable when the mount ended.
+    /// The error that kept the end of the mount from making everything durable.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
-    /// Whether the kernel checks who sets the flags of an inode.
+    /// Whether the kernel checks the rights of a caller that sets the flags of an inode.
     checks_flags: OnceLock<bool>,
 }
 
@@ -72,51 +72,51 @@ impl FuseServer {
         }
     }
 
-    /// The inode of a node.
+    /// Returns the inode of a node.
     pub(crate) fn inode(&self, node: NodeId) -> Inode {
         self.filesystem.inode(self.ids.inode(node))
     }
 
-    /// Tells the kernel what is old.
+    /// Returns the sender of invalidations to the kernel.
     pub(crate) fn notifier(&self) -> &Notifier {
         self.notifier.get().expect("set before the first request")
     }
 
-    /// Whether the kernel checks who sets the flags of an inode, and which.
+    /// Returns whether the kernel checks which flags of an inode a caller may set.
     pub(crate) fn kernel_checks_flags(&self) -> bool {
         self.checks_flags.get().is_some_and(|checks| *checks)
     }
 
-    /// Has the kernel send all that it keeps of files, and waits for that. A thread that serves
-    /// calls it only where another receives meanwhile.
+    /// Makes the kernel write back all data that it caches, and waits for that. A thread that
+    /// serves requests must call it in `may_wait`.
     pub(crate) fn collect(&self) {
         if !self.is_writable {
             return;
         }
         let all = Invalidation::Contents { offset: 0, length: None };
         for node in self.lookup_counts.nodes() {
-            // What could not be sent is told to those who wrote it.
+            // A failed write is reported to its writer.
             let _ = self.notifier().invalidate_inode(node, all);
         }
     }
 
-    /// Nothing is asked for any more: lets go of what has no name, and makes all durable, so that
-    /// nothing is left to be written or given back. Who opens the image from now on waits for the
-    /// end.
+    /// Releases the inodes without a name and makes everything durable, so that nothing is left to
+    /// be written or discarded. Called when there are no more requests. From now on, openers of the
+    /// image wait for the end.
     pub(crate) fn settle(&self) {
         self.filesystem.closing();
         drop(self.lookup_counts.clear());
-        // Who has shut it down knows what is durable.
+        // After a shutdown the error is expected: its caller chose what is durable.
         let is_wanted = self.filesystem.is_shut_down();
         if let Err(error) = self.filesystem.finish()
             && !is_wanted
         {
-            // Of several the first tells most.
+            // The first of several errors tells most.
             self.failed.lock().get_or_insert(error);
         }
     }
 
-    /// What was wrong when all was to be made durable.
+    /// Returns the error of making everything durable, once.
     pub(crate) fn take_failure(&self) -> api::Result<()> {
         self.failed.lock().take().map_or(Ok(()), Err)
     }
@@ -125,7 +125,7 @@ impl FuseServer {
         may_sleep(|| self.inode(node).sync_all()).map_err(errno)
     }
 
-    /// What a writer is told whose data was refused.
+    /// Returns the unreported write error of a file if the caller is writing to it.
     fn refusal(&self, caller: &Caller, file: InodeId) -> Option<Errno> {
         let is_writer = rights::is_writing(caller, self.ids.shown(file).ok()?);
         if is_writer { self.refused.take(file) } else { None }
@@ -150,7 +150,7 @@ impl FuseServer {
 impl Server for FuseServer {
     fn init(&self, agreement: &Negotiated, notifier: Notifier) {
         assert!(self.notifier.set(notifier).is_ok(), "a mount begins once");
-        // Both came with Linux 5.13.
+        // SETXATTR_EXT and the check both came with Linux 5.13.
         let checks_flags = agreement.offered.contains(InitFlags::SETXATTR_EXT);
         assert!(self.checks_flags.set(checks_flags).is_ok(), "a mount begins once");
     }

@@ -1,10 +1,10 @@
-//! `FS_IOC_SHUTDOWN`: ends all writing, as a cut of the power would.
+//! `FS_IOC_SHUTDOWN`: ends all writing, as a power failure would.
 //!
-//! 1. Who may is the matter of `rights`.
-//! 2. The command says that it reads, though it has an argument; so FUSE copies none in, and the
-//!    flag is fetched from the caller's memory, who waits. A server that is not root may be
-//!    refused that by the kernel, also by a security module (Yama): then the caller gets EPERM, and
-//!    nothing ends.
+//! 1. The rights that it takes are checked by `rights`.
+//! 2. The command is encoded as one that reads, though it has an argument; so FUSE copies none in,
+//!    and the flag is read from the memory of the caller, which waits. The kernel may refuse that
+//!    to a server that is not root, also by a security module (Yama): then the caller gets EPERM,
+//!    and nothing is shut down.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +20,7 @@ use crate::server::FuseServer;
 pub(crate) const COMMAND: u32 = 0x8004_587d;
 
 impl FuseServer {
-    /// Does what the word at `argument` in the caller's memory says.
+    /// Shuts down by the flag at `argument` in the caller's memory.
     pub(crate) fn shut_down(&self, caller: &Caller, argument: u64) -> Result<Vec<u8>, Errno> {
         admit(caller)?;
         let first = match word_of(caller, argument)? {
@@ -40,7 +40,7 @@ fn word_of(caller: &Caller, address: u64) -> Result<u32, Errno> {
     let memory = File::open(format!("/proc/{}/mem", caller.pid)).map_err(|_| Errno::PERM)?;
     let mut word = [0; 4];
     memory.read_exact_at(&mut word, address).map_err(|_| Errno::FAULT)?;
-    // A word of this machine's.
+    // The word is in the byte order of this machine.
     Ok(u32::from_le_bytes(word).to_le())
 }
 

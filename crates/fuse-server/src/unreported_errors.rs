@@ -1,13 +1,13 @@
-//! Writes that were refused when their writers had been told that they were done.
+//! Errors of cached writes that had already been reported as done to their writers.
 //!
-//! 1. The kernel keeps what is written, and sends it later. What is refused then (there is no
-//!    space left, the device fails) its writer learns by fsync(2) or close(2); but who asks for
-//!    neither would write for ever.
-//! 2. After a refusal the kernel keeps no attributes of the file, so a call that writes to it asks
-//!    for them by its descriptor: it is refused in turn, with the reason. So does who reads past
-//!    the end of the file, or looks for it: only who is seen to write is refused.
-//! 3. A refusal is told once, and goes with the data: at a truncation, or when the kernel forgets
-//!    the file.
+//! 1. The kernel caches writes, and sends them later. A writer learns of an error then (there is no
+//!    space left, the device fails) by fsync(2) or close(2); but a writer that calls neither would
+//!    go on forever.
+//! 2. After an error the kernel caches no attributes of the file, so a write(2) to it requests them
+//!    for its descriptor: that request fails with the error. A read past the end of the file and a
+//!    seek to the end request them, too, so only a caller that is seen to write gets the error.
+//! 3. An error is reported once. It is dropped with the data: at a truncation, or when the kernel
+//!    forgets the file.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ use userbtrfs_fuse::Errno;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-/// See the module's text.
+/// The unreported write error of each file that has one.
 pub(crate) struct UnreportedErrors {
-    /// There may be some: looked at without the lock, since there mostly are none.
+    /// Whether there may be any: read without the lock, since there usually are none.
     any: AtomicBool,
     reasons: Mutex<HashMap<InodeId, Errno>>,
 }
@@ -31,19 +31,19 @@ impl Default for UnreportedErrors {
 }
 
 impl UnreportedErrors {
-    /// What was written to a file is refused.
+    /// Records the error of a write to a file.
     pub(crate) fn note(&self, file: InodeId, reason: Errno) {
         let mut reasons = self.reasons.lock();
         reasons.insert(file, reason);
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a file may be among them: mostly there is none.
+    /// Returns whether a file may have an unreported error; takes no lock if no file has one.
     pub(crate) fn may_have(&self, file: InodeId) -> bool {
         self.any.load(Ordering::Relaxed) && self.reasons.lock().contains_key(&file)
     }
 
-    /// Why it was, if that was not told yet; it is from now on.
+    /// Returns the error of a file if it was not reported yet; counts it as reported.
     pub(crate) fn take(&self, file: InodeId) -> Option<Errno> {
         let mut reasons = self.reasons.lock();
         let reason = reasons.remove(&file);
@@ -51,7 +51,7 @@ impl UnreportedErrors {
         reason
     }
 
-    /// The data is gone: there is nothing to tell any more.
+    /// Drops the error of a file, whose data is gone.
     pub(crate) fn forget(&self, file: InodeId) {
         if self.may_have(file) {
             let _gone = self.take(file);

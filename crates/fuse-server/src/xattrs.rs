@@ -1,8 +1,8 @@
 //! Extended attributes.
 //!
-//! 1. Names are those of Linux's namespaces; who may see which is the kernel's to say.
-//! 2. An access list changes the permissions, both at once, and is kept only where it says more
-//!    than they do.
+//! 1. Names are those of Linux's namespaces; the kernel checks which of them a caller may access.
+//! 2. Setting an access list changes the permissions, in the same operation. The list is stored
+//!    only if the permissions do not express all of it.
 
 use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
 use userbtrfs_fuse::{Caller, Errno, NodeId, Setxattr, XattrFlags};
@@ -12,8 +12,8 @@ use crate::rights;
 use crate::server::FuseServer;
 use userbtrfs_engine::acl::{self, Acl};
 
-/// What may be set: whatever has these at its start, and the access lists. Of the last one the
-/// filesystem knows what there is.
+/// The prefixes of the names that may be set, besides the access lists. Which names with the last
+/// one exist is known to the engine.
 const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 
 const PERMISSIONS: u32 = 0o7777;
@@ -26,7 +26,7 @@ impl FuseServer {
         self.inode(node).xattr(name).map_err(errno)
     }
 
-    /// The names of all, each with a NUL behind it.
+    /// Returns the names of all attributes, each followed by a NUL.
     pub(crate) fn xattr_names(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
         let xattrs = self.inode(node).xattrs().map_err(errno)?;
         Ok(xattrs.into_iter().flat_map(|(name, _)| [name, vec![0]].concat()).collect())
@@ -43,10 +43,11 @@ impl FuseServer {
         }
     }
 
-    /// Removes an attribute. An access list that is not there is no error.
+    /// Removes an attribute. The removal of an access list that does not exist is no error.
     ///
-    /// The kernel has the capability of a file removed before it asks for the change that takes it:
-    /// a chown(2) of a caller that may neither change nor write the file removes nothing.
+    /// The kernel removes the capability of a file before it sends the change that clears it. So
+    /// that a refused chown(2) does not remove it, this fails for a caller that may neither change
+    /// the owner nor write the file.
     pub(crate) fn remove_xattr(
         &self,
         (node, caller): (NodeId, &Caller),
@@ -72,7 +73,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// The permissions by which a caller that is not the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Checks that a name is in a namespace, and is more than that.
+/// Checks that a name is in a namespace, and is longer than its prefix.
 fn check_name(name: &[u8]) -> Result<(), Errno> {
     let rest = NAMESPACES.iter().find_map(|space| name.strip_prefix(*space));
     match rest {

@@ -1,3 +1,5 @@
+//! Tables of both kinds, sound and damaged, and devices that are partitions.
+
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 

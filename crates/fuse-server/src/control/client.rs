@@ -1,4 +1,4 @@
-//! The side of who asks.
+//! The client side.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
@@ -14,32 +14,32 @@ use thiserror::Error;
 use super::socket::{directories, name, open_own};
 use crate::KIND;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// What should be a mount cannot be looked at.
+    /// The path that should be a mount point cannot be examined.
     #[error("{}: {error}", path.display())]
     Point {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: io::Error,
     },
-    /// It is no mount of ours.
+    /// The path is not in a mount of userbtrfs.
     #[error("{}: not a mount of userbtrfs", path.display())]
     NotMounted {
         /// The path.
         path: PathBuf,
     },
-    /// It is in a mount of ours, and not where that is mounted.
+    /// The path is in a mount of userbtrfs, but is not its mount point.
     #[error("{}: within the mount at {}", path.display(), mount.display())]
     Within {
         /// The path.
         path: PathBuf,
-        /// Where the mount is.
+        /// The mount point.
         mount: PathBuf,
     },
-    /// Only who has mounted it may ask.
+    /// Another user has mounted it, and only that user may ask.
     #[error("{}: permission denied: mounted by user {user}", path.display())]
     Stranger {
         /// The path.
@@ -53,20 +53,20 @@ pub enum AskError {
         /// The path.
         path: PathBuf,
     },
-    /// The server says why not.
+    /// The server refused, with this reason.
     #[error("{0}")]
     Refused(String),
-    /// The server went away amid an answer, or said what makes no sense.
+    /// The server disconnected within an answer, or sent an invalid one.
     #[error("the server did not answer: {0}")]
     Unanswered(io::Error),
-    /// The answer could not be passed on.
+    /// The answer could not be written to the output.
     #[error("{0}")]
     Output(#[source] io::Error),
 }
 
-/// Asks the server of the mount at `point`, and passes the answer on as it comes.
+/// Asks the server of the mount at `point`, and writes the answer to `out` as it arrives.
 ///
-/// What comes without a known end ends with the mount.
+/// An answer of unknown length ends with the mount.
 pub fn ask(point: &Path, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
     let mut stream = connect(point)?;
     let mut question: Vec<u8> = words.iter().flat_map(|word| [word, &[0][..]].concat()).collect();
@@ -98,7 +98,7 @@ fn nonsense() -> AskError {
     AskError::Unanswered(io::ErrorKind::InvalidData.into())
 }
 
-/// Passes bytes on until there are no more; gives how many.
+/// Copies bytes until there are no more. Returns their number.
 fn pass_on(from: &mut dyn io::BufRead, out: &mut dyn Write) -> Result<u64, AskError> {
     let mut passed = 0;
     loop {
@@ -118,8 +118,8 @@ pub fn check(point: &Path) -> Result<(), AskError> {
     find(point).map(drop)
 }
 
-/// Returns the number as a device of what is mounted at a path. Nothing else is asked for: that much
-/// the kernel says of another user's mount, too.
+/// Returns the device number of the filesystem at a path. Nothing else is asked for: the kernel
+/// tells that much of another user's mount, too.
 fn device_of(path: &Path) -> io::Result<u64> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let found = statx(CWD, path, flags, StatxFlags::empty())?;
@@ -160,13 +160,13 @@ fn connect(point: &Path) -> Result<UnixStream, AskError> {
     }
 }
 
-/// Whether a mount with this number as a device can be seen; also where that cannot be told.
+/// Returns whether a mount with this device number is visible; true if that cannot be determined.
 pub fn is_mounted(device: u64) -> bool {
     let table = fs::read("/proc/self/mountinfo");
     table.map_or(true, |table| !mounts_of(&table, &name(device)).is_empty())
 }
 
-/// Whether it is this user who answers.
+/// Returns whether the server runs as this user.
 fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
 }
@@ -175,12 +175,12 @@ fn is_own(stream: &UnixStream) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     point: PathBuf,
-    /// Who has mounted it, as a number.
+    /// The number of the user that has mounted it.
     user: String,
 }
 
-/// The lines of a table of mounts (`/proc/PID/mountinfo`) that are ours and of this device, as
-/// `MAJOR:MINOR`.
+/// Returns the lines of a table of mounts (`/proc/PID/mountinfo`) that are mounts of userbtrfs with
+/// this device number, `MAJOR:MINOR`.
 fn mounts_of(table: &[u8], device: &str) -> Vec<Line> {
     let kinds = ["fuse", "fuseblk"].map(|way| format!("{way}.{KIND}").into_bytes());
     let ours = |line: &[u8]| {
@@ -197,7 +197,7 @@ fn mounts_of(table: &[u8], device: &str) -> Vec<Line> {
     table.split(|byte| *byte == b'\n').filter_map(ours).collect()
 }
 
-/// A path of the table: blanks and the like stand in it as a backslash and three octal digits.
+/// Decodes a path of the table, where blanks and the like are a backslash and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut path = Vec::new();
     let mut rest = field;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mount_of_ours_is_refused_by_name() {
+    fn path_that_is_no_mount_of_ours_is_refused_by_name() {
         let refused = |path: &str| ask(Path::new(path), &[b"x"], &mut Vec::new()).unwrap_err();
         assert!(matches!(refused("/proc"), AskError::NotMounted { .. }));
         assert_eq!(refused("/proc").to_string(), "/proc: not a mount of userbtrfs");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_is_three_octal_digits() {
+    fn octal_escape_in_a_mount_point_is_decoded() {
         for (field, path) in
             [("a\\040b", "a b"), ("\\", "\\"), ("\\04", "\\04"), ("\\777", "\\777")]
         {

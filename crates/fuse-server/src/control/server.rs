@@ -1,4 +1,4 @@
-//! The side of the mount: a thread that accepts, and one for each connection.
+//! The server side: a thread that accepts connections, and one for each connection.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -20,15 +20,15 @@ use super::socket::{Place, directories, name};
 /// The most connections at a time; more are closed unanswered.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long nobody is accepted after somebody could not be.
+/// How long no connection is accepted after an accept has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// An answer to a question.
 pub enum Answer {
-    /// All of it.
+    /// The whole answer.
     Whole(Vec<u8>),
-    /// What comes in parts: is given the way out, and what it gives back is dropped when the asker
-    /// is gone, or the service ends.
+    /// An answer in parts: the function gets the stream to send them, and its result is dropped
+    /// when the client disconnects, or the service ends.
     Parts(Box<dyn FnOnce(ReplyStream) -> Box<dyn Send> + Send>),
     /// The outcome of the whole mount: the function begins to end it, and [`Waiting::tell`] answers
     /// when it has ended. If the function fails, its error is the answer.
@@ -40,26 +40,26 @@ pub enum Answer {
 #[derive(Debug, Default)]
 pub struct Waiting(Vec<UnixStream>);
 
-/// Answers questions, or says why not. Dropped when the service ends.
+/// Answers questions, or returns the reason for a refusal. Dropped when the service ends.
 pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
 
-/// The way of parts to one asker. Nobody ever waits in it.
+/// A stream of parts to one client. Sending never waits.
 pub struct ReplyStream(UnixStream);
 
-/// What became of a part.
+/// The outcome of sending a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way.
+    /// The part was sent.
     Whole,
-    /// It is lost: those before it have not been read yet.
+    /// The part is lost: the client has not read the earlier ones yet.
     Lost,
-    /// The asker is gone, or reads no more: so is everything from now on.
+    /// The client has disconnected, or reads no more: this part and all later ones are lost.
     Gone,
 }
 
-/// The service. It ends when it is dropped.
+/// The service of a mount. It ends when it is dropped.
 pub struct Control {
-    /// First, so that nobody comes while it ends.
+    /// Dropped first, so that no client connects while the service ends.
     place: Option<Place>,
     listener: Arc<UnixListener>,
     accepting: Option<JoinHandle<()>>,
@@ -86,7 +86,7 @@ struct Connection {
 }
 
 impl Control {
-    /// Answers from now on who asks about the mount with this number as a device.
+    /// Starts to answer clients of the mount with this device number.
     pub fn listen(device: u64, answerer: Answerer) -> io::Result<Self> {
         let name = name(device);
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
@@ -120,7 +120,7 @@ impl Control {
     fn end(&mut self) -> Waiting {
         drop(self.place.take());
         self.shared.state.lock().over = true;
-        // Wakes who accepts. Where it failed, it would wait for ever.
+        // Wakes the thread that accepts. If this failed, joining it would wait forever.
         if shutdown(self.listener.as_fd(), Shutdown::Both).is_ok()
             && let Some(accepting) = self.accepting.take()
         {
@@ -179,13 +179,13 @@ impl Shared {
                 Ok((stream, _)) if is_own(&stream) => self.begin(stream),
                 Ok(_stranger) => {}
                 Err(_) if self.state.lock().over => return,
-                // There is no descriptor left, say.
+                // There may be no descriptor left, for example.
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Starts a thread for a connection; where that cannot be, it is closed.
+    /// Starts a thread for a connection; closes the connection if that fails.
     fn begin(self: &Arc<Self>, stream: UnixStream) {
         let mut state = self.state.lock();
         let is_served =
@@ -199,10 +199,10 @@ impl Shared {
         let of_thread = Arc::clone(&at_end);
         let builder = thread::Builder::new().name("control".to_owned());
         let spawned = builder.spawn(move || {
-            // Who is gone does not want an answer.
+            // A client that has disconnected does not want an answer.
             let _ = shared.converse(&stream, &of_thread);
             if !of_thread.load(Ordering::SeqCst) {
-                // There is another handle of it.
+                // Dropping this handle would not close it: there is another one.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         });
@@ -221,7 +221,7 @@ impl Shared {
             Ok(Answer::Parts(begin)) => {
                 stream.write_all(b"parts\n")?;
                 let guard = begin(ReplyStream(stream.try_clone()?));
-                // There is nothing more to be said: this is the end of the other side.
+                // The client sends nothing more: this read returns when it disconnects.
                 let ended = stream.read(&mut [0]);
                 drop(guard);
                 ended.map(drop)
@@ -243,7 +243,7 @@ fn write_error(mut stream: &UnixStream, why: &str) -> io::Result<()> {
     writeln!(stream, "error {}", why.replace('\n', " "))
 }
 
-/// Whether it is this user who asks.
+/// Returns whether the client runs as this user.
 fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
 }
@@ -262,12 +262,12 @@ fn read_question(stream: &UnixStream) -> io::Result<Vec<Vec<u8>>> {
 }
 
 impl ReplyStream {
-    /// Sends a part, if it can go at once.
+    /// Sends a part, if that does not block.
     pub fn send(&self, part: &[u8]) -> Sent {
         match send(&self.0, part, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == part.len() => Sent::Whole,
             Err(Errno::AGAIN) => Sent::Lost,
-            // Half a part would be taken for another one.
+            // The rest of a part would pass for another one.
             Ok(_) | Err(_) => Sent::Gone,
         }
     }
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// A service in a directory of its own, and how to reach it.
+    /// Starts a service in a directory of its own. Returns both, and the path of the socket.
     fn service(answerer: Answerer) -> (tempfile::TempDir, Control, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("own");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_come_until_the_end_and_nobody_waits_for_a_reader() {
+    fn parts_are_sent_until_the_end_without_waiting_for_a_reader() {
         let (send_outlet, outlets) = std::sync::mpsc::sync_channel(4);
         let (_folder, control, path) = service(Box::new(move |_| {
             let send_outlet = send_outlet.clone();
@@ -361,13 +361,13 @@ mod tests {
         assert_eq!(lost, Some(Sent::Lost));
         drop(reader);
         assert_eq!(reply_stream.send(b"two\n"), Sent::Gone);
-        // One who does not read, one who has not asked yet.
+        // A client that does not read, and one that has not asked yet.
         let (hanging, silent) = (asked(&path, b"x\0\0"), asked(&path, b"x"));
         let reply_stream = outlets.recv().unwrap();
         drop(control);
         assert_eq!(reply_stream.send(b"three\n"), Sent::Gone);
         assert_eq!(answer(&hanging), "parts\n");
-        // It may not have been heard at all.
+        // The second client may not have been accepted at all.
         match (&silent).read(&mut [0]) {
             Ok(0) => {}
             other => assert_eq!(other.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),

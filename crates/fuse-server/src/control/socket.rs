@@ -1,9 +1,10 @@
-//! Where the socket of a mount is.
+//! The file of a mount's socket.
 //!
-//! 1. A directory counts only if it is the user's own, and nobody else may look into it.
-//! 2. A socket is called by the number of the mount. Who mounts something has that number alone
-//!    from then on: a file of this name was left by another, who is gone or about to go. So who
-//!    comes removes it, and who made it does so only while it is still the same file.
+//! 1. A directory is used only if the user owns it, and no other user can access it.
+//! 2. A socket is named by the device number of its mount, which no other mount has while that
+//!    exists: an older file of this name is from a mount that has ended, or is about to. So a new
+//!    server removes that file, and the server that made it removes it only while it is still the
+//!    same file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -16,10 +17,10 @@ use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::process::geteuid;
 use userbtrfs_sync::Arc;
 
-/// What group and others may do with a directory.
+/// The permissions of the group and others.
 const OTHERS: u32 = 0o077;
 
-/// The directories in which sockets of this user may be, best first.
+/// Returns the directories in which sockets of this user may be, best first.
 pub(super) fn directories() -> Vec<PathBuf> {
     let user = geteuid();
     let of_system = user.is_root().then(|| PathBuf::from("/run"));
@@ -30,12 +31,12 @@ pub(super) fn directories() -> Vec<PathBuf> {
     below.chain([PathBuf::from(format!("/tmp/userbtrfs-{}", user.as_raw()))]).collect()
 }
 
-/// How the socket of the mount is called that has this number as a device.
+/// Returns the name of the socket of the mount with this device number.
 pub(super) fn name(device: u64) -> String {
     format!("{}:{}", major(device), minor(device))
 }
 
-/// Opens a directory that is the user's alone.
+/// Opens a directory. Fails if it is not private to the user.
 pub(super) fn open_own(path: &Path) -> io::Result<File> {
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -46,18 +47,18 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A socket in the tree of names; it is taken out when this is dropped.
+/// A socket with a name in a directory; the name is removed when this is dropped.
 pub(super) struct Place {
-    /// While it is open, its file's number is nobody else's.
+    /// While it is open, no other file gets its inode number.
     listener: Arc<UnixListener>,
     directory: File,
     path: PathBuf,
-    /// The file: the device it is on, and its number.
+    /// The device number and the inode number of the file.
     file: (u64, u64),
 }
 
 impl Place {
-    /// Makes a socket in a directory of this user's, which is made if it is not there.
+    /// Makes a socket in a private directory of the user, which is created if it does not exist.
     pub(super) fn make(directory: &Path, name: &str) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -77,7 +78,7 @@ impl Place {
         Ok(Self { listener: Arc::new(listener), directory, path, file })
     }
 
-    /// What listens.
+    /// Returns the listening socket.
     pub(super) fn listener(&self) -> &Arc<UnixListener> {
         &self.listener
     }
@@ -87,7 +88,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Ok(_alone) = DirLock::new(&self.directory) else { return };
         if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // Where it fails, who mounts next removes it.
+            // If this fails, the next mount with this number removes it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -98,7 +99,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// The right to change which files are in a directory.
+/// A lock of a directory, held while its files are added or removed.
 struct DirLock<'a>(&'a File);
 
 impl<'a> DirLock<'a> {
@@ -110,7 +111,7 @@ impl<'a> DirLock<'a> {
 
 impl Drop for DirLock<'_> {
     fn drop(&mut self) {
-        // It goes with the descriptor, too.
+        // Closing the descriptor releases it, too.
         let _ = flock(self.0, FlockOperation::Unlock);
     }
 }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_goes_with_its_place_but_not_with_one_that_was_there_before() {
+    fn drop_of_a_replaced_place_keeps_the_new_socket() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("own");
         let first = Place::make(&directory, "0:7").unwrap();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_called_by_its_number() {
+    fn socket_is_named_by_the_device_number() {
         assert_eq!(name(rustix::fs::makedev(0, 300)), "0:300");
         assert!(directories().last().unwrap().starts_with("/tmp"));
     }

@@ -1,7 +1,7 @@
-//! What a filesystem, its device and its subvolumes are.
+//! Describes a filesystem, its device and its subvolumes.
 //!
 //! `struct btrfs_ioctl_fs_info_args`, `btrfs_ioctl_dev_info_args` and
-//! `btrfs_ioctl_get_subvol_info_args` of `linux/btrfs.h`. Anybody may ask.
+//! `btrfs_ioctl_get_subvol_info_args` of `linux/btrfs.h`. Every caller may use them.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -12,22 +12,22 @@ use super::record::{Reader, Writer};
 use crate::errno;
 use crate::server::FuseServer;
 
-/// Bytes of the structures.
+/// The sizes of the structures.
 const FS_INFO_BYTES: usize = 1024;
 const SUBVOL_INFO_BYTES: usize = 504;
-/// Where the path of a device stands, and its bytes with the NUL behind it.
+/// The offset of the path of a device, and its size with the terminating NUL.
 const PATH_AT: usize = 3072;
 const PATH_BYTES: usize = 1024;
-/// Bytes of the name of a subvolume, with the NUL behind it.
+/// The size of the name of a subvolume, with the terminating NUL.
 const NAME_BYTES: usize = 256;
 
-/// What is told beside the old fields: `BTRFS_FS_INFO_FLAG_CSUM_INFO`, `_GENERATION` and
-/// `_METADATA_UUID`.
+/// The fields that are filled besides the old ones: `BTRFS_FS_INFO_FLAG_CSUM_INFO`, `_GENERATION`
+/// and `_METADATA_UUID`.
 const ALL_TOLD: u64 = 0b111;
 
 impl FuseServer {
-    /// All that may be asked for: what was asked for does not come with the request, since the
-    /// command says that it only gives.
+    /// Returns all fields. The request does not contain the caller's selection, since the command
+    /// is encoded as one that only returns data.
     pub(super) fn filesystem_info(&self) -> Result<Vec<u8>, Errno> {
         let superblock = self.filesystem.superblock();
         let checksum = superblock.checksum_kind;
@@ -45,7 +45,7 @@ impl FuseServer {
         Ok(writer.pad_to(FS_INFO_BYTES).finish())
     }
 
-    /// What is known of the device of a number, or of a number and a UUID.
+    /// Describes the device with this id, or with this id and UUID.
     pub(super) fn device_info(&self, input: &[u8]) -> Result<Vec<u8>, Errno> {
         let superblock = self.filesystem.superblock();
         let device = &superblock.device;
@@ -61,14 +61,14 @@ impl FuseServer {
         Ok(writer.text(self.device.as_os_str().as_bytes(), PATH_BYTES).finish())
     }
 
-    /// What is known of the subvolume that an inode is in.
+    /// Describes the subvolume that an inode is in.
     pub(super) fn subvolume_info(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
         let info = self.filesystem.subvolume(inode.id().subvolume).map_err(errno)?;
         let mut writer = Writer::default();
         writer.u64(info.id.0).text(&info.name, NAME_BYTES);
         writer.u64(info.parent.map_or(0, |parent| parent.0)).u64(info.dir.unwrap_or(0));
         writer.u64(info.root.generation).u64(info.root.flags.bits());
-        // What an old filesystem did not know of its subvolumes is zero.
+        // Fields that an old filesystem does not have are zero.
         if let Some(more) = &info.root.extended {
             for uuid in [&more.uuid, &more.parent_uuid, &more.received_uuid] {
                 writer.bytes(uuid.as_bytes());

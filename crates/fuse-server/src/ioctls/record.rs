@@ -1,10 +1,10 @@
-//! Structures that ioctls give and take, field by field: little-endian, without gaps but those
-//! that are named.
+//! Encodes and decodes the structures of ioctls, field by field: little-endian, without padding
+//! except where it is named.
 
 use userbtrfs_engine::api::Timestamp;
 use userbtrfs_fuse::Errno;
 
-/// A structure that is given.
+/// Encodes a structure that is returned.
 #[derive(Default)]
 pub(super) struct Writer(Vec<u8>);
 
@@ -26,18 +26,18 @@ impl Writer {
         self
     }
 
-    /// A text in a field of this many bytes, cut off where it does not fit with the NUL behind it.
+    /// Appends a text in a field of `len` bytes, truncated to fit with the terminating NUL.
     pub(super) fn text(&mut self, text: &[u8], len: usize) -> &mut Self {
         let end = self.0.len() + len;
         self.bytes(&text[..text.len().min(len - 1)]).pad_to(end)
     }
 
-    /// `struct btrfs_ioctl_timespec`, with the gap behind it.
+    /// Appends a `struct btrfs_ioctl_timespec`, with its padding.
     pub(super) fn time(&mut self, time: &Timestamp) -> &mut Self {
         self.bytes(&time.sec.to_le_bytes()).u32(time.nsec).u32(0)
     }
 
-    /// Zeros up to this length in all.
+    /// Appends zeros up to this total length.
     pub(super) fn pad_to(&mut self, len: usize) -> &mut Self {
         assert!(self.0.len() <= len, "{} bytes in a structure of {len}", self.0.len());
         self.0.resize(len, 0);
@@ -49,7 +49,7 @@ impl Writer {
     }
 }
 
-/// A structure that is taken.
+/// Decodes a structure that is passed in.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {

@@ -1,7 +1,8 @@
-//! Items of trees, and the paths of inodes, for who may see all of them (`rights`).
+//! Searches trees for items and looks up the paths of inodes, for callers with all rights
+//! (`rights`).
 //!
 //! `struct btrfs_ioctl_search_args` and `btrfs_ioctl_ino_lookup_args` of `linux/btrfs.h`. A search
-//! shows the trees: what was changed and is not committed may be missing.
+//! reads the trees: changes that are not committed may be missing.
 
 use userbtrfs_engine::api::{Error, Inode, InodeId, ItemKind, Key, TreeId};
 use userbtrfs_fuse::{Caller, Errno};
@@ -11,27 +12,27 @@ use crate::errno;
 use crate::rights::admit;
 use crate::server::FuseServer;
 
-/// Bytes of the arguments: what is searched for, and what is found.
+/// The size of the search key, and of the arguments: the key, followed by the items found.
 const SEARCH_KEY_BYTES: usize = 104;
 const SEARCH_BYTES: usize = 4096;
-/// Where the number of items stands in them.
+/// The offset of the number of items in the arguments.
 const COUNT_AT: usize = 64;
-/// Bytes before an item that is found.
+/// The size of the header before each item.
 const HEADER_BYTES: usize = 32;
 
-/// Bytes of a path that is looked up, with the NUL behind it.
+/// The size of a path, with the terminating NUL.
 const PATH_BYTES: usize = 4080;
 /// The root directory of each subvolume.
 const ROOT_DIR: u64 = 256;
 
-/// What is searched for.
+/// The key of a search.
 struct Search {
     tree: TreeId,
     first: Key,
     last: Key,
-    /// Transactions that last changed the leaf of an item.
+    /// The transactions that last changed the leaf of an item.
     transactions: std::ops::RangeInclusive<u64>,
-    /// At most; at least one.
+    /// The most items to return; at least one.
     count: u32,
 }
 
@@ -53,23 +54,23 @@ impl Search {
     }
 }
 
-/// Linux keeps the lowest byte.
+/// Returns the lowest byte of a kind, which is what Linux uses.
 fn item_kind(kind: u32) -> ItemKind {
     let [lowest, ..] = kind.to_le_bytes();
     ItemKind(lowest)
 }
 
-/// What goes back of a search: headers and items, as many as there is room for.
+/// The result of a search: headers and items, as many as fit.
 struct Found {
     bytes: Vec<u8>,
     count: u32,
 }
 
 impl Found {
-    /// Adds an item; says whether there may be more.
+    /// Adds an item. Returns whether there may be more.
     fn add(&mut self, key: &Key, transaction: u64, data: &[u8]) -> bool {
         let room = SEARCH_BYTES - SEARCH_KEY_BYTES;
-        // What is too large by itself is shown without its content.
+        // An item that never fits is returned without its content.
         let never_fits = HEADER_BYTES + data.len() > room;
         let data = if never_fits && self.count == 0 { &[] } else { data };
         if self.bytes.len() + HEADER_BYTES + data.len() > room {
@@ -108,14 +109,15 @@ impl FuseServer {
             Err(Error::NoTree(_)) => Err(Errno::NOENT),
             done => done.map_err(errno),
         }?;
-        // What is not said stays as it came.
+        // Fields that are not filled stay as they were sent.
         let mut answer = input.to_vec();
         answer[COUNT_AT..COUNT_AT + 4].copy_from_slice(&found.count.to_le_bytes());
         answer[SEARCH_KEY_BYTES..][..found.bytes.len()].copy_from_slice(&found.bytes);
         Ok(answer)
     }
 
-    /// The path of an inode in its subvolume, with a slash behind each name; of several the last.
+    /// Returns the path of an inode in its subvolume, with a slash after each name; of several
+    /// paths, the last.
     pub(super) fn look_up_path(
         &self,
         caller: &Caller,
@@ -125,8 +127,8 @@ impl FuseServer {
         let mut reader = Reader(input);
         let (tree, number) = (reader.u64()?, reader.u64()?);
         let subvolume = if tree == 0 { inode.id().subvolume } else { TreeId(tree) };
-        // A root is where it is, whether it is there or not; so anybody learns which subvolume an
-        // inode is in.
+        // The path of a root is empty, whether the subvolume exists or not; so every caller can
+        // learn which subvolume an inode is in.
         let path = if number == ROOT_DIR {
             Vec::new()
         } else {

@@ -1,23 +1,24 @@
-//! Where listings of directories end.
+//! The ends of directory listings.
 //!
-//! 1. A listing has an end: behind the last entry that was there when it began. Who makes or
-//!    renames entries as they are listed comes to it, and not to what was made. Linux notes it when
-//!    a directory is opened or rewound; here nobody is asked to open one, and a listing begins with
-//!    its first place.
-//! 2. One end is noted for each directory, that of the listing that began last: another one of the
-//!    same directory goes as far.
-//! 3. A note is over when a listing has come to its end. Who goes on without one gets an end then.
+//! 1. A listing ends after the last entry that existed when it began. So a program that creates or
+//!    renames entries while it lists them reaches the end, and does not see the new ones. Linux
+//!    records the end when a directory is opened or rewound; here there is no OPENDIR, and a
+//!    listing begins with its first position.
+//! 2. One end is recorded for each directory, that of the listing that began last: any other
+//!    listing of the same directory ends there, too.
+//! 3. An end is removed when a listing has reached it. A listing that is continued without an end
+//!    gets one then.
 
 use std::collections::HashMap;
 
 use userbtrfs_fuse::NodeId;
 use userbtrfs_sync::{Class, Mutex};
 
-/// The most directories that are noted. Some listings are left before their end: all are forgotten
-/// when there are more.
+/// The most ends that are recorded. Some listings are abandoned before their end: when there are
+/// more, all are removed.
 const MAX: usize = 1024;
 
-/// See the module's text.
+/// The end of the last listing of each directory.
 pub(crate) struct ListingEnds(Mutex<HashMap<NodeId, u64>>);
 
 impl Default for ListingEnds {
@@ -27,7 +28,7 @@ impl Default for ListingEnds {
 }
 
 impl ListingEnds {
-    /// Where the listing of a directory ends that goes on.
+    /// Returns the recorded end of the listing of a directory.
     pub(crate) fn find(&self, dir: NodeId) -> Option<u64> {
         self.0.lock().get(&dir).copied()
     }

@@ -1,4 +1,4 @@
-//! Attributes, and what a file loses when it changes.
+//! Attributes, and the set-id bits and capabilities that changes clear.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -40,7 +40,7 @@ fn times_before_1970_and_after_2038_are_kept() {
     });
 }
 
-/// All that changes a file changes its times, or those of its directory.
+/// Every change of a file changes its times, or those of its directory.
 #[test]
 fn times_follow_changes() {
     both(|root| {
@@ -55,7 +55,7 @@ fn times_follow_changes() {
             )
         };
         let changes: &[(&str, bool, bool, bool)] = &[
-            // What is done, and whether it changes the content, the inode, the directory.
+            // The script, and whether it changes the content, the inode, the directory.
             ("chmod 600 file", false, true, false),
             ("printf y >>file", true, true, false),
             ("ln file link", false, true, true),
@@ -75,9 +75,9 @@ fn times_follow_changes() {
     });
 }
 
-/// A new file has its times from who serves it, one that is written from the kernel.
+/// A new file gets its times from the server, a written one from the kernel.
 #[test]
-fn who_is_changed_later_is_not_older() {
+fn file_changed_later_is_not_older() {
     both(|root| {
         for number in 0..200 {
             let (first, second) =
@@ -96,7 +96,7 @@ fn who_is_changed_later_is_not_older() {
 }
 
 #[test]
-fn set_id_bits_go_with_changes() {
+fn set_id_bits_are_cleared_by_changes() {
     both(|root| {
         let path = root.join("file");
         let with = |bits: &str| {
@@ -155,9 +155,9 @@ fn set_id_bits_go_with_changes() {
     });
 }
 
-/// Flags forbid that somebody sets the mode, not that a change which they allow takes its bits.
+/// Inode flags forbid setting the mode, but a change that they allow clears the set-id bits.
 #[test]
-fn set_id_bits_go_with_what_is_appended_to_an_append_only_file() {
+fn set_id_bits_are_cleared_by_appends_to_an_append_only_file() {
     both(|root| {
         let path = root.join("file");
         for flag in ["a", "i"] {
@@ -174,13 +174,13 @@ fn set_id_bits_go_with_what_is_appended_to_an_append_only_file() {
         assert_eq!(mode(&path), 0o777);
         assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
         shell(root, "! chmod 6777 file 2>/dev/null; ! chown 1 file 2>/dev/null");
-        // The kernel learns by itself of no time when flags of a file were set.
+        // The kernel does not learn the new time when flags of a file are set.
         shell(root, "chattr -a file; chmod 777 file");
     });
 }
 
 #[test]
-fn set_id_bits_go_with_space_that_is_allocated_and_ranges_that_are_copied() {
+fn set_id_bits_are_cleared_by_fallocate_and_copy_file_range() {
     const COPY: &str = "python3 -c 'import os; \
         source = os.open(\"source\", os.O_RDONLY); file = os.open(\"file\", os.O_WRONLY); \
         assert os.copy_file_range(source, file, 4) == 4'";
@@ -197,7 +197,7 @@ fn set_id_bits_go_with_space_that_is_allocated_and_ranges_that_are_copied() {
 }
 
 #[test]
-fn capabilities_go_with_changes() {
+fn capabilities_are_cleared_by_changes() {
     // Version 2, CAP_NET_RAW.
     const SET: &str = "rm -f file; echo content >file; chmod 777 file; \
         setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 file";
@@ -277,7 +277,7 @@ fn flags_are_shown_and_set() {
     });
 }
 
-/// What is overwritten in place is not compressed, and is not asked not to be.
+/// A nodatacow file is neither marked to be compressed, nor marked not to be.
 #[test]
 fn flags_that_exclude_each_other_are_refused() {
     both(|root| {
@@ -290,7 +290,7 @@ fn flags_that_exclude_each_other_are_refused() {
     });
 }
 
-/// An append-only file grows, in whatever pieces, and what it has stays.
+/// An append-only file grows by writes of any size, and keeps its content.
 #[test]
 fn an_append_only_file_grows() {
     both(|root| {
@@ -310,7 +310,7 @@ fn an_append_only_file_grows() {
     });
 }
 
-/// Space may be allocated for what will be appended.
+/// Space may be allocated for bytes that will be appended.
 #[test]
 fn space_is_allocated_for_an_append_only_file() {
     both(|root| {
@@ -323,14 +323,14 @@ fn space_is_allocated_for_an_append_only_file() {
         file.write_all(b"second\n").unwrap();
         file.sync_all().unwrap();
         assert_eq!(fs::read(root.join("log")).unwrap(), b"first\nsecond\n");
-        // The kernel learns by itself of no time when flags of a file were set.
+        // The kernel does not learn the new time when flags of a file are set.
         shell(root, "chattr -a log; chmod 600 log");
     });
 }
 
-/// truncate(2) to the size that a file has leaves its times, also where nobody keeps them.
+/// truncate(2) to the size that a file has leaves its times, also if they are not cached.
 #[test]
-fn who_sets_the_size_that_is_there_leaves_the_time() {
+fn truncate_to_the_same_size_keeps_the_time() {
     both(|root| {
         shell(root, "echo text >file; touch -d 2001-01-01 file; sync file");
         shell(root, "python3 -c 'import os; os.truncate(\"file\", 5)'");
@@ -340,9 +340,9 @@ fn who_sets_the_size_that_is_there_leaves_the_time() {
     });
 }
 
-/// Flags forbid what comes after them; what was written before them is kept, and its time.
+/// Inode flags forbid later changes; data that was written before is kept, and so is its time.
 #[test]
-fn what_was_written_before_a_flag_is_kept() {
+fn data_written_before_a_flag_is_kept() {
     both(|root| {
         for (name, flag) in [("fixed", IFlags::IMMUTABLE), ("grows", IFlags::APPEND)] {
             let path = root.join(name);
@@ -353,7 +353,7 @@ fn what_was_written_before_a_flag_is_kept() {
             assert!(fs::read(&path).unwrap() == pattern(3 << 20), "{name}");
         }
         shell(root, "! touch -m -d 2001-01-01 fixed 2>error; ! chmod 777 fixed grows 2>error");
-        // The kernel learns by itself of no time when flags of a file were set.
+        // The kernel does not learn the new time when flags of a file are set.
         shell(root, "chattr -i fixed; chattr -a grows; chmod 777 fixed grows");
     });
 }
@@ -374,7 +374,7 @@ fn flags_change_the_time_of_a_directory() {
     });
 }
 
-/// What a filesystem says of its space is about what Linux says.
+/// statfs(2) shows about the space that it shows in Linux.
 #[test]
 fn space_is_counted_as_linux_counts_it() {
     let Some(site) = Site::new() else { return };

@@ -1,4 +1,4 @@
-//! Mounts of block devices: when umount(8) has returned, nothing of them is left to be done.
+//! Mounts of block devices: after umount(8) has returned, no work is left.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ use userbtrfs_testkit::test_env::until;
 
 use crate::support::{Site, mount_options, pattern};
 
-/// The image as a block device that is mounted and may be held.
+/// The image, mounted as a block device, whose requests can be held.
 struct Claimed {
     mounted: Mounted,
     held: Arc<PausedDevice>,
@@ -42,7 +42,7 @@ impl Claimed {
     }
 }
 
-/// Also what an earlier run left without a name is deleted by then.
+/// An inode that an earlier run left without a name is deleted by then, too.
 #[test]
 fn nothing_is_written_after_umount_has_returned() {
     let Some(site) = Site::new() else { return };
@@ -69,7 +69,7 @@ fn nothing_is_written_after_umount_has_returned() {
     assert!(matches!(filesystem.inode(removed).metadata(), Err(Error::NoInode(_))));
 }
 
-/// Nor is anything given back: what a commit frees that was under way before, either.
+/// Nothing is discarded afterwards, not even what a commit frees that had begun before.
 #[test]
 fn nothing_is_discarded_after_umount_has_returned() {
     let Some(site) = Site::new() else { return };
@@ -84,7 +84,7 @@ fn nothing_is_discarded_after_umount_has_returned() {
     until("a commit that gives back", || claimed.held.is_waited_for());
     let mut umount = claimed.umount().spawn().unwrap();
     until("the end", || claimed.mounted.requests(Opcode::Destroy) == 1);
-    // It would have returned by then, as a rule.
+    // If it did not wait, it would usually have returned by now.
     thread::sleep(Duration::from_millis(300));
     let returned = umount.try_wait().unwrap();
     drop(held);
@@ -96,7 +96,7 @@ fn nothing_is_discarded_after_umount_has_returned() {
     btrfs_check(&site.image()).unwrap();
 }
 
-/// While it is there, nothing is given back.
+/// A guard: while it exists, discards are held.
 struct Held(Arc<PausedDevice>);
 
 impl Held {

@@ -23,7 +23,7 @@ fn open_new(path: &Path, flags: OFlags) -> File {
 }
 
 #[test]
-fn what_is_written_is_read_whatever_its_size() {
+fn written_content_of_any_size_is_read_back() {
     both(|root| {
         for length in [0, 1, 100, 4095, 4096, 5000, 131_072, (3 << 20) + 17] {
             let path = root.join(format!("{length}"));
@@ -36,7 +36,7 @@ fn what_is_written_is_read_whatever_its_size() {
 }
 
 #[test]
-fn many_append_and_nothing_is_lost() {
+fn concurrent_appends_lose_nothing() {
     both(|root| {
         let path = root.join("file");
         File::create(&path).unwrap();
@@ -78,7 +78,7 @@ fn direct_and_buffered_io_see_each_other() {
     });
 }
 
-/// What direct I/O wants.
+/// A block with the alignment that direct I/O requires.
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
 
@@ -118,7 +118,7 @@ fn buffered_reads_beside_asynchronous_direct_writes_see_them_afterwards() {
 }
 
 #[test]
-fn writes_that_are_to_be_durable_succeed() {
+fn sync_and_dsync_writes_succeed() {
     both(|root| {
         for (name, flags) in [
             ("sync", OFlags::SYNC),
@@ -203,7 +203,7 @@ fn space_is_allocated_and_taken() {
     });
 }
 
-/// What was just written, and nobody has written back, is data.
+/// Data that was just written, and not written back yet, is found as data.
 #[test]
 fn holes_and_data_are_found_in_what_was_just_written() {
     both(|root| {
@@ -244,7 +244,7 @@ fn ranges_are_copied_from_file_to_file() {
 }
 
 #[test]
-fn locks_keep_others_away() {
+fn lock_held_by_one_file_is_refused_to_another() {
     both(|root| {
         use rustix::fs::{FlockOperation, fcntl_lock, flock};
         let path = root.join("file");
@@ -280,7 +280,7 @@ END
 
 /// A shared mapping, of several processes.
 #[test]
-fn what_is_written_to_a_mapping_is_in_the_file() {
+fn write_to_a_mapping_is_in_the_file() {
     if !userbtrfs_testkit::test_env::has_program("python3") {
         return;
     }
@@ -296,15 +296,15 @@ fn what_is_written_to_a_mapping_is_in_the_file() {
 
 /// No file that was written shows as one hole.
 #[test]
-fn blocks_tell_what_a_file_takes() {
+fn blocks_of_a_written_file_are_shown() {
     both(|root| {
         let path = root.join("file");
         let mut file = open_new(&path, OFlags::empty());
         file.write_all(&pattern(1 << 20)).unwrap();
         assert!(file.metadata().unwrap().blocks() > 0);
         file.sync_all().unwrap();
-        // Attributes that change by themselves are kept for a second, as long as the file is
-        // written and a second more; those that are asked for after that, until it is again.
+        // The kernel caches attributes for a second while the file is written and for a second
+        // more; those that it requests after that, until the next write.
         for blocks in [2048, 4096] {
             std::thread::sleep(std::time::Duration::from_millis(1100));
             assert_eq!(fs::metadata(&path).unwrap().blocks(), blocks);
@@ -314,9 +314,10 @@ fn blocks_tell_what_a_file_takes() {
     });
 }
 
-/// The kernel says when a file was changed, at any moment: also while more is done to it.
+/// The kernel may send the modification time at any moment, also during another operation on the
+/// file.
 #[test]
-fn a_time_does_not_go_back_while_space_is_allocated() {
+fn mtime_does_not_go_back_during_fallocate_and_copy() {
     let Some(site) = Site::new() else { return };
     site.format();
     let ours = Ours::new(&site, api::OpenOptions::new().write(true));

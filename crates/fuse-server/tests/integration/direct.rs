@@ -1,5 +1,5 @@
-//! Random reads and writes past the kernel's cache, beside calls that go through it and a plain
-//! memory of what must be there.
+//! Random reads and writes past the kernel's cache, mixed with cached ones and compared with the
+//! expected content in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,14 +12,14 @@ use userbtrfs_testkit::random::Random;
 
 use crate::support::both;
 
-/// What places, lengths and memory are multiples of, past the cache.
+/// The alignment of offsets, lengths and memory for I/O past the cache.
 const BLOCK: u64 = 4096;
-/// The longest that the file becomes.
+/// The most blocks of the file.
 const FILE_BLOCKS: u64 = 256;
-/// The most that is read or written at once.
+/// The most blocks that are read or written at once.
 const RANGE_BLOCKS: u64 = 40;
 
-/// A file, open in both ways, and what it must hold.
+/// A file, open for direct and for cached I/O, with its expected content.
 struct Opened {
     random: Random,
     direct: File,
@@ -27,11 +27,11 @@ struct Opened {
     content: Vec<u8>,
 }
 
-/// Reads and writes in a new file for so long.
+/// Reads and writes in a new file for this time.
 ///
 /// # Panics
 ///
-/// Where something is read that was not written.
+/// Panics if a read returns something that was not written.
 pub(crate) fn reads_what_it_writes(path: &Path, seed: u64, time: Duration) {
     let end = Instant::now() + time;
     let mut file = Opened::create(path, seed).unwrap();
@@ -77,14 +77,14 @@ impl Opened {
         }
     }
 
-    /// Whole blocks.
+    /// Returns the start and the length of whole blocks.
     fn blocks(&mut self) -> (u64, u64) {
         let start = self.random.below(FILE_BLOCKS);
         let length = 1 + self.random.below(RANGE_BLOCKS.min(FILE_BLOCKS - start));
         (start * BLOCK, length * BLOCK)
     }
 
-    /// Any bytes.
+    /// Returns the start and the length of any bytes.
     fn range(&mut self) -> (u64, u64) {
         let (start, length) = self.blocks();
         let cut = self.random.below(BLOCK);
@@ -128,7 +128,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Reads, and compares; behind the end there is nothing.
+    /// Reads and compares; past the end there must be nothing.
     fn read(&self, start: u64, length: u64, is_direct: bool) -> io::Result<()> {
         let mut memory = Memory::new(length);
         let file = if is_direct { &self.direct } else { &self.cached };
@@ -147,7 +147,7 @@ impl Opened {
         )))
     }
 
-    /// Reads all of it in both ways.
+    /// Reads and compares the whole file in both ways.
     fn compare_all(&mut self) -> io::Result<()> {
         let length = (FILE_BLOCKS + 1) * BLOCK;
         self.read(0, length, false)?;
@@ -155,7 +155,7 @@ impl Opened {
     }
 }
 
-/// Memory that begins where a block of a device could.
+/// Memory that is aligned to a block.
 struct Memory {
     bytes: Vec<u8>,
     length: usize,
@@ -177,6 +177,6 @@ fn index(number: u64) -> usize {
 }
 
 #[test]
-fn what_is_written_past_the_cache_is_read_and_what_is_cached_too() {
+fn direct_and_cached_writes_are_read_back() {
     both(|root| reads_what_it_writes(&root.join("file"), 1, Duration::from_secs(2)));
 }

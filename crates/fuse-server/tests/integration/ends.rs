@@ -1,4 +1,4 @@
-//! How mounts end, and what may not be changed.
+//! The ends of mounts, mounts for reading, and the number of requests.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use userbtrfs_testkit::walk_linux;
 use crate::support::{Ours, Site, mount_options, pattern, shell};
 
 #[test]
-fn what_was_written_is_there_after_the_end_of_the_mount() {
+fn written_files_are_there_after_the_end_of_the_mount() {
     let Some(site) = Site::new() else { return };
     site.format();
     let shown = site.with_ours(|root| {
@@ -26,7 +26,7 @@ fn what_was_written_is_there_after_the_end_of_the_mount() {
     });
 }
 
-/// A mount that somebody stops while it is used loses nothing that was written before.
+/// A mount that is stopped while it is in use loses nothing that was written before.
 #[test]
 fn a_mount_that_is_stopped_in_use_is_committed() {
     let Some(site) = Site::new() else { return };
@@ -47,9 +47,10 @@ fn a_mount_that_is_stopped_in_use_is_committed() {
     });
 }
 
-/// So does one that is not found at its place any more, and what is there instead stays.
+/// A mount that is no longer found at its mount point loses nothing, either, and another mount that
+/// is there stays.
 #[test]
-fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_stopped() {
+fn lazily_unmounted_mount_is_committed_when_it_is_stopped() {
     let Some(site) = Site::new() else { return };
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
@@ -63,7 +64,7 @@ fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_s
     assert!(point.join("other").exists());
     shell(&site.at(""), "umount point");
     drop(file);
-    // Where it is not aborted, the last user lets go of it.
+    // If the mount was not aborted, its last user has released it by now.
     OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
     userbtrfs_testkit::linux::btrfs_check(&site.image()).unwrap();
     site.with_linux("ro,noatime", |root| {
@@ -72,7 +73,7 @@ fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_s
 }
 
 #[test]
-fn nobody_else_opens_the_image_for_writing_before_the_end() {
+fn opening_the_image_of_a_mount_for_writing_is_refused() {
     let Some(site) = Site::new() else { return };
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
@@ -99,7 +100,8 @@ fn a_mount_for_reading_changes_nothing() {
     assert!(fs::read(site.image()).unwrap() == before);
 }
 
-/// Who writes and syncs by turns is not asked each time what the file is now.
+/// A program that alternates between writes and syncs does not cause a request for attributes each
+/// time.
 #[test]
 fn a_write_after_a_sync_is_one_request() {
     let Some(site) = Site::new() else { return };
@@ -119,22 +121,22 @@ fn a_write_after_a_sync_is_one_request() {
     ours.end();
 }
 
-/// How many requests of each kind there were.
+/// Returns the number of requests of each kind.
 fn requests(ours: &Ours) -> Vec<(Opcode, u64)> {
     let count = |kind: &Opcode| (*kind, ours.mounted.requests(*kind));
     Opcode::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
 }
 
-/// What the kernel knows it does not ask for again.
+/// The kernel does not request again what it has cached.
 #[test]
-fn few_requests_are_made() {
+fn cached_answers_cause_no_requests() {
     let Some(site) = Site::new() else { return };
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let path = ours.path().join("file");
     fs::write(&path, [1; 10_000]).unwrap();
     shell(ours.path(), "ln -s file link; mkdir dir; touch dir/one dir/two");
-    // Where a file is closed, the kernel wants to know anew what it takes.
+    // After a file is closed, the kernel requests its blocks again.
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
     let read = |file: &File| {
@@ -149,7 +151,7 @@ fn few_requests_are_made() {
         assert_eq!(fs::read_dir(ours.path().join("dir")).unwrap().count(), 2);
     };
     look();
-    // Until what was written is on the disk, what it takes is asked for each second.
+    // Until written data is on disk, the kernel requests the blocks each second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     look();
     let before = requests(&ours);
@@ -167,7 +169,7 @@ fn few_requests_are_made() {
     ours.end();
 }
 
-/// A listing brings attributes along, and is kept.
+/// A listing returns attributes with the names, and is cached.
 #[test]
 fn a_listing_with_attributes_is_few_requests() {
     let Some(site) = Site::new() else { return };
@@ -175,9 +177,9 @@ fn a_listing_with_attributes_is_few_requests() {
     site.with_ours(|root| {
         (0..300).for_each(|number| fs::write(root.join(number.to_string()), "content").unwrap());
     });
-    // The kernel knows nothing of what another mount showed.
+    // The kernel has cached nothing of another mount.
     let ours = Ours::new(&site, OpenOptions::new().write(true));
-    // As ls(1) does it; what a directory does not tell is when a file was made.
+    // As ls(1) does it; a listing does not contain the time of birth.
     let list = || {
         let entries = fs::read_dir(ours.path()).unwrap().map(Result::unwrap);
         let size = |entry: fs::DirEntry| rustix::fs::lstat(entry.path()).unwrap().st_size;
@@ -187,7 +189,7 @@ fn a_listing_with_attributes_is_few_requests() {
     let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx];
     let asked = kinds.map(|kind| ours.mounted.requests(kind));
     assert!(asked.iter().sum::<u64>() < 10, "{asked:?}");
-    // The kernel wants to know anew when the directory was read.
+    // The kernel requests the access time of the directory again.
     fs::metadata(ours.path()).unwrap();
     let before = requests(&ours);
     list();
@@ -195,7 +197,7 @@ fn a_listing_with_attributes_is_few_requests() {
     ours.end();
 }
 
-/// The kernel keeps what is written until somebody wants it on the disk.
+/// The kernel caches writes until a program syncs them.
 #[test]
 fn many_small_writes_are_few_requests() {
     let Some(site) = Site::new() else { return };

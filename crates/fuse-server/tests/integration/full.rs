@@ -13,16 +13,16 @@ use rustix::io::Errno;
 
 use crate::support::{Site, pattern, shell};
 
-/// Small, so that it is full soon.
+/// The size of an image: small, so that it is full soon.
 const IMAGE_BYTES: u64 = 160 << 20;
-/// What the kernel sends in one request, and no part of which there is space for may stand for
-/// the whole.
+/// The bytes that the kernel sends in one request; a short write of them must not pass for the
+/// whole.
 const FILE_BYTES: usize = 800 << 10;
-/// Files that do not fit after which it is full.
+/// The number of copies that fail before the filesystem counts as full.
 const FAILED_MAX: usize = 3;
 
-/// Copies a file until that fails, and gives the names of the copies that are there: `copy` says
-/// that each is.
+/// Copies a file until that fails. Returns the names of the complete copies, for which `copy`
+/// returned true.
 fn fill(root: &Path, copy: impl Fn(&Path) -> bool) -> Vec<String> {
     let (mut whole, mut failed) = (Vec::new(), 0);
     for number in 0.. {
@@ -38,8 +38,8 @@ fn fill(root: &Path, copy: impl Fn(&Path) -> bool) -> Vec<String> {
     unreachable!("space ends")
 }
 
-/// A file is there as a whole, or its writer is told by close(2) or fsync(2): also the one that
-/// only a part of a request finds space for.
+/// Checks that a file is complete, or that close(2) or fsync(2) reported an error to its writer:
+/// also if there is space for only a part of a request.
 fn what_is_closed_without_an_error_is_whole(script: &str) {
     let Some(site) = Site::new() else { return };
     site.format_sized(IMAGE_BYTES, &["-m", "single"]);
@@ -65,20 +65,20 @@ fn what_is_closed_without_an_error_is_whole(script: &str) {
 }
 
 #[test]
-fn what_is_closed_without_an_error_is_there() {
+fn file_closed_without_an_error_is_complete() {
     what_is_closed_without_an_error_is_whole("export LC_ALL=C; cp \"$1\" \"$2\"");
 }
 
 #[test]
-fn what_is_synced_without_an_error_is_there() {
+fn file_synced_without_an_error_is_complete() {
     let script = "export LC_ALL=C; dd if=\"$1\" of=\"$2\" bs=64k conv=fsync";
     what_is_closed_without_an_error_is_whole(script);
 }
 
-/// Who never asks whether what it wrote has come to the disk is told by the next write(2), and not
-/// for ever let write what nobody keeps; and may go on once there is space again.
+/// A writer that never calls fsync(2) gets the error from the next write(2), rather than writing
+/// lost data forever; it may go on once there is space again.
 #[test]
-fn who_writes_on_and_on_is_told() {
+fn writer_that_never_syncs_gets_the_error() {
     let Some(site) = Site::new() else { return };
     site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
         let file = File::create_new(root.join("large")).unwrap();
@@ -86,7 +86,7 @@ fn who_writes_on_and_on_is_told() {
         let write_all_space = || {
             let mut offset = 0;
             loop {
-                // Far more than there is space for, and than the kernel keeps.
+                // Far more than there is space for, and than the kernel caches.
                 assert!(offset < 4 << 30, "it is let write on and on");
                 match file.write_at(&zeros, offset) {
                     Ok(written) => offset += u64::try_from(written).unwrap(),
@@ -96,26 +96,26 @@ fn who_writes_on_and_on_is_told() {
         };
         for _ in 0..2 {
             assert_eq!(write_all_space(), Some(Errno::NOSPC));
-            // Attributes are to be had.
+            // The attributes can be read.
             assert!(file.metadata().unwrap().len() > IMAGE_BYTES / 2);
             file.set_len(0).unwrap();
-            // What is left of the failure.
+            // This may still report the earlier error.
             let _ = file.sync_all();
             write_through(&file, &pattern(FILE_BYTES), 0).unwrap();
         }
     });
 }
 
-/// It is the writer who is told, though somebody reads before.
+/// The writer gets the error, even if another process reads the file before.
 #[test]
-fn who_reads_is_not_told_what_was_refused_to_a_writer() {
+fn reader_does_not_take_the_error_of_the_writer() {
     let Some(site) = Site::new() else { return };
     site.format_sized(IMAGE_BYTES, &["-m", "single"]);
     site.with_ours(|root| {
         let file = File::create_new(root.join("large")).unwrap();
         let zeros = vec![0; usize::try_from(2 * IMAGE_BYTES).unwrap()];
         assert_eq!(file.write_at(&zeros, 0).unwrap(), zeros.len());
-        // The kernel keeps attributes of what was written lately for a second.
+        // The kernel caches the attributes of a file that was written recently for a second.
         thread::sleep(Duration::from_millis(1500));
         shell(root, "cat large | wc -c; tail -c 1 large | wc -c");
         let told = file.write_at(&zeros[..4096], 0).unwrap_err();
@@ -123,9 +123,9 @@ fn who_reads_is_not_told_what_was_refused_to_a_writer() {
     });
 }
 
-/// Direct I/O is told the reason, too.
+/// Direct I/O gets the error, too.
 #[test]
-fn what_is_written_directly_without_an_error_is_there() {
+fn direct_write_without_an_error_is_complete() {
     let script = "export LC_ALL=C; dd if=\"$1\" of=\"$2\" bs=800k oflag=direct";
     what_is_closed_without_an_error_is_whole(script);
 }
@@ -136,7 +136,7 @@ fn write_through(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes zeros by direct I/O, and says whether there was space for all.
+/// Writes zeros by direct I/O. Returns whether there was space for all of them.
 fn write_zeros(file: &Path, how: &[&str]) -> bool {
     let mut command = Command::new("dd");
     let to = format!("of={}", file.display());
@@ -147,10 +147,10 @@ fn write_zeros(file: &Path, how: &[&str]) -> bool {
     output.status.success()
 }
 
-/// What is written in place needs no space: a file without copy-on-write, and what was reserved.
-/// All else does, until some is given back.
+/// Writes in place need no space: those to a nodatacow file, and to a preallocated range. All
+/// others fail until space is freed.
 #[test]
-fn what_has_its_place_may_be_overwritten_and_nothing_else() {
+fn full_filesystem_allows_only_nodatacow_and_preallocated_writes() {
     let Some(site) = Site::new() else { return };
     site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
         let make = |name: &str| File::create_new(root.join(name)).unwrap();
@@ -183,9 +183,9 @@ fn what_has_its_place_may_be_overwritten_and_nothing_else() {
     });
 }
 
-/// What there was no space for is not shown as if it were there: who reads it finds what is stored.
+/// Data that there was no space for is not shown: a read returns what is stored.
 #[test]
-fn what_could_not_be_overwritten_is_read_as_it_was() {
+fn failed_overwrite_is_read_as_stored() {
     let Some(site) = Site::new() else { return };
     site.format_sized(IMAGE_BYTES, &["-m", "single"]);
     let (before, after) = (pattern(FILE_BYTES), vec![7; FILE_BYTES]);
@@ -197,7 +197,7 @@ fn what_could_not_be_overwritten_is_read_as_it_was() {
         assert!(!write_zeros(&root.join("small"), &["bs=4k", "oflag=direct"]));
         let refused = write_through(&file, &after, 0).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-        // What is stored; the kernel is told of it after it has the answer.
+        // The stored content; the kernel is told to drop its cache only after it has the answer.
         let stored = read_directly(&root.join("file"));
         assert!(stored != after);
         let is_told = |_| {
@@ -212,7 +212,7 @@ fn what_could_not_be_overwritten_is_read_as_it_was() {
     site.with_linux("ro,noatime", are_kept);
 }
 
-/// What is in a file, past what the kernel keeps of it.
+/// Reads a file past the kernel's cache.
 fn read_directly(file: &Path) -> Vec<u8> {
     let from = format!("if={}", file.display());
     let output = Command::new("dd").args([&from, "iflag=direct", "bs=64k"]).output().unwrap();

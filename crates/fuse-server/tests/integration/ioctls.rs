@@ -1,4 +1,4 @@
-//! What tools of btrfs ask for by ioctl, answered byte for byte as Linux answers it.
+//! The ioctls of btrfs tools, answered byte for byte as Linux answers them.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const TREE: &str = "btrfs -q subvolume create sub; mkdir -p a/b sub/deep; echo x
     setfattr -n user.name -v value a/b/file; head -c 300000 /dev/urandom >a/large; \
     chattr +dA a/b/file; chattr +C a/b";
 
-/// Asks for everything, and prints what comes: a name, and the bytes or the error.
+/// Calls every ioctl, and prints the answers: a name, and the bytes or the error.
 const ASK: &str = r"
 import fcntl, os, struct, sys
 
@@ -130,7 +130,7 @@ fn ioctls_are_answered_as_linux_answers_them() {
     }
 }
 
-/// Two lines of answers, of which the place is shown where they begin to differ.
+/// Asserts that two lines of answers are equal; shows where they begin to differ.
 fn assert_same(what: &str, linux: &str, ours: &str) {
     let at = linux.bytes().zip(ours.bytes()).position(|(linux, ours)| linux != ours);
     let end = linux.len().min(ours.len());
@@ -139,9 +139,10 @@ fn assert_same(what: &str, linux: &str, ours: &str) {
     assert!(linux == ours, "{what}, {name}, from {at} on:\n{}\n{}", part(linux), part(ours));
 }
 
-/// Who has not all rights learns of filesystem, device and subvolume, and nothing of trees.
+/// A caller without all rights may query the filesystem, the device and the subvolume, but not
+/// trees.
 #[test]
-fn who_has_no_rights_may_not_search_trees() {
+fn tree_search_without_rights_is_refused() {
     const ASK: &str = r"
 import fcntl, os, struct
 file = os.open('.', os.O_RDONLY)
@@ -166,13 +167,13 @@ assert said == [0, 0, 0, 0, 0, 1, 1], said
     }
     crate::support::both(|root| {
         nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
-        // Nor may root without the right.
+        // Root without the capability may not search, either.
         let bounded = "setpriv --bounding-set=-sys_admin python3 -";
         shell(root, &format!("{bounded} <<'END'\n{ASK}\nEND"));
     });
 }
 
-/// `FS_IOC_FSSETXATTR` sets what it can, and refuses the rest.
+/// `FS_IOC_FSSETXATTR` sets the flags that btrfs has, and refuses the rest.
 #[test]
 fn extended_flags_are_set() {
     const ASK: &str = r"
@@ -210,10 +211,10 @@ print(change(0x800), change(0x1), change(0, 7), flags())
     }
 }
 
-/// The kernel checks who changes flags by whole commands. Others that only look like them, of
-/// another size or direction, change nothing, whoever asks.
+/// The kernel checks the rights of a caller that changes flags for exact commands. Commands that
+/// differ in size or direction change nothing, for any caller.
 #[test]
-fn who_does_not_own_a_file_may_not_change_its_flags() {
+fn flag_change_by_a_stranger_is_refused() {
     const ASK: &str = r"
 import errno, fcntl, os, struct
 file = os.open('file', os.O_RDONLY)

@@ -1,7 +1,7 @@
-//! How many names and attributes go together, and what is said of one more.
+//! The limits of names and attributes that share an item, and the error for one more.
 //!
-//! Entries whose names hash alike share one item of the tree, which must fit a leaf alone; so do
-//! the names that a file has in one directory, until there is an item for each hash of those.
+//! Entries whose names hash alike share one item of the tree, which must fit into one leaf. So do
+//! the names that a file has in one directory, until further ones get an item for each hash.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,19 +18,19 @@ use userbtrfs_testkit::walk_linux;
 
 use crate::support::Site;
 
-/// Bytes of an entry, and of a name of a file, before the name.
+/// The size of an entry, and of a name of a file, before the name.
 const ENTRY_HEAD: usize = 30;
 const REF_HEAD: usize = 10;
 
 const NODE_SIZES: [usize; 2] = [4096, 16384];
 
-/// The most bytes of an item, by the format: what a block has beside its header and the item's.
+/// The maximum size of an item in the format: a block without its header and that of the item.
 fn item_max(node_size: usize) -> usize {
     node_size - 101 - 25
 }
 
-/// The lengths of names with which an item is full but for a last one, of which the length comes
-/// last, where each takes so many bytes more.
+/// Returns the lengths of names that fill an item of `room` bytes except for a last one, and the
+/// length of the last one; each name takes `head` bytes more.
 fn lengths(room: usize, head: usize) -> (Vec<usize>, usize) {
     let (mut left, mut all) = (room, Vec::new());
     while left > 2 * (head + 200) {
@@ -42,7 +42,7 @@ fn lengths(room: usize, head: usize) -> (Vec<usize>, usize) {
     (all, left - half - 2 * head)
 }
 
-/// What is done to make an entry.
+/// A function that makes an entry of this path, if need be for this file.
 type Make = fn(&Path, &Path) -> std::io::Result<()>;
 
 const WAYS: &[(&str, Make)] = &[
@@ -59,8 +59,8 @@ const WAYS: &[(&str, Make)] = &[
     }),
 ];
 
-/// Does the same in a filesystem of Linux's and in one of ours, with nodes of each size; Linux
-/// shows the same afterwards. Gives the image to `look` at after both.
+/// Runs `work` in a mount by Linux and in one of ours, with nodes of each size; Linux must show the
+/// same afterwards. Passes the image to `look` after each of them.
 fn each(work: impl Fn(&Path, usize), look: impl Fn(&Path)) {
     let Some(site) = Site::new() else { return };
     for node_size in NODE_SIZES {
@@ -126,8 +126,8 @@ fn attributes_that_hash_alike_fill_an_item_and_one_byte_more_is_refused() {
     each(work, |_| {});
 }
 
-/// The names of a file in one directory share one item while they fit it, as in Linux; those that
-/// come after have items by their hash.
+/// The names of a file in one directory share one item while they fit, as in Linux; later ones have
+/// items by their hash.
 #[test]
 fn names_of_a_file_fill_an_item_before_they_get_others() {
     let in_extrefs = |image: &Path| {
@@ -156,7 +156,7 @@ fn names_of_a_file_fill_an_item_before_they_get_others() {
     each(work, in_extrefs);
 }
 
-/// Linux gives a file all of them, which is soon done, and we go on from there.
+/// Linux makes all the names of a file, which takes little time; ours continues from there.
 #[test]
 fn a_file_has_65535_names_at_most() {
     let Some(site) = Site::new() else { return };
@@ -178,7 +178,8 @@ fn a_file_has_65535_names_at_most() {
         no_more(root, "77", "more");
     });
     site.with_ours(|root| no_more(root, "65534", "still more"));
-    // `btrfs check` takes the square of the names in time: others have it look at fewer.
+    // `btrfs check` takes quadratic time in the number of names: only tests with fewer names run
+    // it.
     site.with_ours(|root| {
         assert_eq!(fs::read_dir(root).unwrap().count(), 65535);
         assert!(!root.join("65534").exists() && root.join("still more").exists());

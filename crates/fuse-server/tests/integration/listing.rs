@@ -14,10 +14,10 @@ use userbtrfs_testkit::test_env::is_torture;
 
 use crate::support::{Site, both, shell};
 
-/// Numbers of the format: the tree of the top level, and the kind of what a listing goes by.
+/// Numbers of the format: the top-level tree, and the kind of the items that a listing reads.
 const FS_TREE: u64 = 5;
 const DIR_INDEX: u8 = 96;
-/// Where the offset of a key stands in an item of a leaf, in bytes.
+/// The size of a leaf's header and of an item's, and where the latter has the key's offset.
 const LEAF_HEADER: usize = 101;
 const LEAF_ITEM: usize = 25;
 const KEY_OFFSET: usize = 9;
@@ -35,7 +35,7 @@ fn a_large_directory_is_listed_whole() {
             File::create(root.join(name)).unwrap();
         }
         assert_eq!(names(root), made);
-        // From the cache, and after it is old.
+        // From the cache, and after it was invalidated.
         assert_eq!(names(root), made);
         fs::remove_file(root.join("file7")).unwrap();
         assert_eq!(names(root).len(), 4999);
@@ -43,7 +43,7 @@ fn a_large_directory_is_listed_whole() {
     });
 }
 
-/// Who lists a directory sees each entry that stays once, whatever comes and goes meanwhile.
+/// A listing shows each entry that stays exactly once, whatever is added and removed meanwhile.
 #[test]
 fn a_directory_is_listed_while_it_changes() {
     both(|root| {
@@ -68,7 +68,7 @@ fn a_directory_is_listed_while_it_changes() {
     });
 }
 
-/// The same of very many entries, while another thread changes them.
+/// A listing of very many entries shows each that stays once, while another thread changes others.
 #[test]
 fn a_directory_of_very_many_entries_is_listed_while_it_changes() {
     let Some(site) = Site::new() else { return };
@@ -111,10 +111,10 @@ fn a_directory_of_very_many_entries_is_listed_while_it_changes() {
     assert_eq!(there, count + 10);
 }
 
-/// A listing shows what was there when it began: who gives each entry another name as it is listed
-/// comes to an end, in a directory that is listed at once and in one that is not.
+/// A listing shows the entries that existed when it began: a program that renames each entry as it
+/// is listed reaches the end, in a directory that is listed at once and in one that is not.
 #[test]
-fn who_renames_what_is_listed_comes_to_an_end() {
+fn listing_ends_while_each_listed_entry_is_renamed() {
     both(|root| {
         for count in [5, 3000] {
             let within = root.join(format!("of {count}"));
@@ -144,7 +144,7 @@ fn who_renames_what_is_listed_comes_to_an_end() {
 }
 
 #[test]
-fn a_place_in_a_listing_is_found_again() {
+fn listing_continues_at_a_position() {
     both(|root| {
         for number in 0..300 {
             File::create(root.join(format!("{number}"))).unwrap();
@@ -160,7 +160,7 @@ fn a_place_in_a_listing_is_found_again() {
 }
 
 #[test]
-fn kinds_are_told_with_the_names() {
+fn listing_shows_file_types() {
     both(|root| {
         shell(root, "mkdir d; echo x >f; ln -s x l; mkfifo p; mknod c c 1 3; mknod b b 7 0");
         let kinds: BTreeSet<_> = Dir::read_from(File::open(root).unwrap())
@@ -184,10 +184,10 @@ fn kinds_are_told_with_the_names() {
     });
 }
 
-/// A damaged directory is listed to its end, though it has more names in a row than a page holds
-/// that no directory can have.
+/// A damaged directory is listed to its end, even if it has more invalid names in a row than fit
+/// into a page.
 #[test]
-fn names_that_cannot_be_do_not_end_a_listing() {
+fn invalid_names_do_not_end_a_listing() {
     let Some(site) = Site::new() else { return };
     site.format();
     let sound = |number: usize| !(3..6000).contains(&number);
@@ -213,10 +213,10 @@ fn names_that_cannot_be_do_not_end_a_listing() {
     site.with_ours(|root| assert!(names(root) == expected.collect()));
 }
 
-/// What says where an entry stands, and what stands there, are two items: where they differ, a name
-/// cannot be taken away, and all else goes on.
+/// The dir index of an entry is in two items: if they differ, the name cannot be removed, and
+/// everything else works.
 #[test]
-fn a_name_that_is_not_where_it_says_is_an_error() {
+fn removal_of_a_name_with_a_wrong_dir_index_fails() {
     let Some(site) = Site::new() else { return };
     site.format();
     site.with_ours(|root| drop(shell(root, "mkdir d; echo b >d/b")));

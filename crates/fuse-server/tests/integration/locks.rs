@@ -1,11 +1,11 @@
-//! Advisory locks, which are the kernel's: between two processes.
+//! Advisory locks between two processes, which the kernel implements.
 
 use userbtrfs_testkit::test_env::has_program;
 
 use crate::support::{both, shell};
 
-/// A process locks, by fcntl(2) and by flock(2), and another one finds that; what is refused, waits
-/// and is told of the holder is what POSIX says.
+/// A process locks by fcntl(2) and by flock(2), and another one tries to: the refusals, the waits
+/// and the holder that is reported are those of POSIX.
 const ASK: &str = r"
 import errno, fcntl, os, struct
 

@@ -1,10 +1,10 @@
-//! What programs find in a mount.
+//! Tests of mounts, as programs use them.
 //!
-//! 1. A behaviour is tested in a filesystem that Linux has mounted, too: a test that Linux would
-//!    fail is wrong.
-//! 2. After each the mount ends in order. Then `btrfs check` finds nothing, and Linux, which mounts
-//!    the image, shows what the mount showed.
-//! 3. Where there is no FUSE, or Linux cannot be asked, a line says SKIPPED; in CI that is a panic.
+//! 1. A behaviour is tested in a mount by Linux, too: a test that fails there is wrong.
+//! 2. After each test the mount is ended in order. Then `btrfs check` must find no error, and a
+//!    mount of the image by Linux must show what this mount showed.
+//! 3. Without FUSE, or without Linux's btrfs to compare with, a test prints SKIPPED; in CI it
+//!    panics.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

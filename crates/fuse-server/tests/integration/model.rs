@@ -1,4 +1,4 @@
-//! Random operations through a mount, held to the model that Linux is held to.
+//! Random operations through a mount, compared with the model that Linux is compared with.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ const LENGTH: usize = 600;
 const NODE_SIZES: [u32; 2] = [16384, 4096];
 
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`: without OPEN a mount cannot refuse to open such a file for
-/// writing, and tells of the refusal when what was written is written back.
+/// writing, and reports the error when the data is written back.
 const TOLD_LATE: u32 = 0x10 | 0x20;
 
 /// An image that is mounted by us.
@@ -100,7 +100,7 @@ fn without_told_late(operation: Operation) -> Operation {
     }
 }
 
-/// Does operations in a new image.
+/// Runs operations in a new image and in the model, and compares the results.
 fn compare(site: &Site, node_size: u32, operations: &[Operation]) -> Result<(), Mismatch> {
     site.format_with(&["-n", &node_size.to_string()]);
     let mut target = OurTarget::new(site);

@@ -17,7 +17,7 @@ fn errno(error: &std::io::Error) -> Option<Errno> {
 }
 
 #[test]
-fn names_have_255_bytes_and_not_one_more() {
+fn name_of_255_bytes_is_allowed_and_a_longer_one_refused() {
     both(|root| {
         let longest = "n".repeat(255);
         fs::write(root.join(&longest), "x").unwrap();
@@ -67,7 +67,7 @@ fn names_are_exchanged_and_not_replaced() {
 }
 
 #[test]
-fn what_is_open_stays_when_its_name_goes() {
+fn open_file_without_a_name_stays_usable() {
     both(|root| {
         let path = root.join("file");
         let mut options = OpenOptions::new();
@@ -81,7 +81,7 @@ fn what_is_open_stays_when_its_name_goes() {
         let mut content = String::new();
         file.read_to_string(&mut content).unwrap();
         assert_eq!(content, "before and after");
-        // Another one of that name is another file.
+        // A new file of that name is another inode.
         fs::write(&path, "new").unwrap();
         assert_ne!(fs::metadata(&path).unwrap().ino(), file.metadata().unwrap().ino());
         file.set_len(3).unwrap();
@@ -90,7 +90,7 @@ fn what_is_open_stays_when_its_name_goes() {
 }
 
 #[test]
-fn what_is_replaced_and_what_is_removed_stay_while_they_are_open() {
+fn replaced_file_and_removed_directory_stay_while_open() {
     both(|root| {
         let (new, old) = (root.join("new"), root.join("old"));
         fs::write(&old, "old").unwrap();
@@ -109,9 +109,9 @@ fn what_is_replaced_and_what_is_removed_stay_while_they_are_open() {
     });
 }
 
-/// The server holds what has no name only while somebody uses it.
+/// The server keeps an inode without a name only while it is in use.
 #[test]
-fn space_of_what_was_removed_comes_back_when_it_is_closed() {
+fn space_of_a_removed_file_is_freed_when_it_is_closed() {
     let Some(site) = Site::new() else { return };
     site.format();
     let ours = Ours::new(&site, api::OpenOptions::new().write(true).commit_seconds(1));
@@ -144,14 +144,14 @@ fn a_file_without_a_name_gets_one() {
         drop(file);
         let named = fs::metadata(root.join("named")).unwrap();
         assert_eq!((named.len(), named.mode() & 0o7777), (7, 0o640));
-        // One that gets no name leaves nothing.
+        // A file that gets no name leaves nothing.
         options.open(root).unwrap().write_all(b"gone").unwrap();
         assert_eq!(fs::read_dir(root).unwrap().count(), 1);
     });
 }
 
 #[test]
-fn what_is_made_belongs_to_who_makes_it() {
+fn new_inode_belongs_to_the_caller() {
     both(|root| {
         shell(root, "mkdir free; chmod 1777 free; mkdir group; chgrp 7 group; chmod 2777 group");
         nobody_does(root, "umask 027; echo x >free/file; mkdir free/dir; ln -s x free/link");
@@ -170,7 +170,7 @@ fn what_is_made_belongs_to_who_makes_it() {
 }
 
 #[test]
-fn a_whiteout_belongs_to_who_renames() {
+fn whiteout_belongs_to_the_caller_of_rename() {
     const RENAME: &str = r"
 import ctypes, os
 AT_FDCWD, RENAME_WHITEOUT = -100, 4
@@ -186,7 +186,7 @@ assert done == 0, os.strerror(ctypes.get_errno())
         nobody_does(root, &format!("echo x >free/old; python3 - <<'END'\n{RENAME}\nEND"));
         let left = fs::symlink_metadata(root.join("free/old")).unwrap();
         assert_eq!((left.uid(), left.gid(), left.mode()), (65534, 65534, 0o020_000));
-        // Who made it may remove it.
+        // Its owner may remove it.
         nobody_does(root, "rm -f free/old");
     });
 }

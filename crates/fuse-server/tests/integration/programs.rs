@@ -1,4 +1,4 @@
-//! Programs as people use them, each in an image of its own, which Linux then shows as it was left.
+//! Programs as people use them, each in an image of its own, which Linux must then show unchanged.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use userbtrfs_testkit::walk_linux;
 
 use crate::support::Site;
 
-/// The size of an image, of which most is a hole: room for what is built, or written in full.
+/// The size of an image, of which most is a hole: large enough for builds and for full runs.
 const BYTES: u64 = 16 << 30;
 
-/// Runs one in a mount of ours; where every count is done in full, in one of Linux's before.
+/// Runs a program in a mount of ours; in a torture run, first in one by Linux.
 fn run(name: &str) {
     let program = Program::named(name);
     if program.is_long && !is_torture() {

@@ -1,4 +1,4 @@
-//! `FS_IOC_SHUTDOWN`: who may, and what is there after it.
+//! `FS_IOC_SHUTDOWN`: the rights that it takes, and the content after it.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -25,8 +25,8 @@ fn fails<T>(done: std::io::Result<T>) {
     assert_eq!(Errno::from_io_error(&error), Some(Errno::IO), "{error}");
 }
 
-/// Other ways to change something, each of which must fail. What is mapped is changed in memory;
-/// that it is lost is told by msync(2).
+/// Other ways to change something, each of which must fail. A change of a mapping is made in
+/// memory; msync(2) reports that it is lost.
 const CHANGES: &str = r"
 import errno, fcntl, mmap, os, struct
 def opened(flags, path='synced'):
@@ -64,7 +64,8 @@ assert set(errors.values()) == {'EIO'}, errors
 assert os.getxattr('committed', 'user.old') == b'old' and os.listdir('empty') == []
 ";
 
-/// Makes what is there before: something committed, something synced, something only written.
+/// Creates the content before the shutdown: a committed file, a synced one, and one that is only
+/// written.
 fn fill(root: &Path) -> File {
     fs::write(root.join("committed"), "committed").unwrap();
     shell(root, "setfattr -n user.old -v old committed; mkdir empty; ln -s target symlink");
@@ -86,7 +87,7 @@ fn every_change_fails(root: &Path, mut written: File) {
     fails(fs::hard_link(root.join("synced"), root.join("link")));
     fails(fs::set_permissions(root.join("synced"), Permissions::from_mode(0o600)));
     fails(File::options().write(true).open(root.join("synced")).unwrap().set_len(0));
-    // The kernel takes what is written; that it is lost is told by fsync(2), and by a write(2) soon
+    // The kernel accepts the write; fsync(2) reports that it is lost, and so does a write(2) soon
     // after that.
     written.write_all(b"more").unwrap();
     fails(written.sync_all());
@@ -100,7 +101,8 @@ fn every_change_fails(root: &Path, mut written: File) {
     shell(root, &format!("python3 - <<'END'\n{CHANGES}\nEND"));
 }
 
-/// A shutdown with this flag, and what is left by it: for us, and for Linux.
+/// Shuts down with this flag, and checks by `shown` what is left, in a mount of ours and in one by
+/// Linux.
 fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
     let Some(site) = Site::new() else { return };
     if !["perl", "python3", "setfattr"].into_iter().all(has_program) {
@@ -133,7 +135,7 @@ fn synced_is_there(root: &Path) {
 }
 
 #[test]
-fn a_full_sync_comes_before_it_with_flag_0() {
+fn shutdown_with_flag_0_syncs_everything_first() {
     what_is_left(0, |root| {
         synced_is_there(root);
         assert!(fs::read(root.join("written")).unwrap() == vec![b'x'; 100_000]);
@@ -141,7 +143,7 @@ fn a_full_sync_comes_before_it_with_flag_0() {
 }
 
 #[test]
-fn names_are_there_but_no_data_that_waits_with_flag_1() {
+fn shutdown_with_flag_1_keeps_names_without_pending_data() {
     what_is_left(1, |root| {
         synced_is_there(root);
         assert_eq!(fs::read(root.join("written")).unwrap(), b"");
@@ -149,15 +151,16 @@ fn names_are_there_but_no_data_that_waits_with_flag_1() {
 }
 
 #[test]
-fn nothing_is_there_but_what_was_durable_with_flag_2() {
+fn shutdown_with_flag_2_keeps_only_durable_changes() {
     what_is_left(2, |root| {
         synced_is_there(root);
         assert!(!root.join("written").exists());
     });
 }
 
-/// Has what only the kernel has made durable by `BTRFS_IOC_SYNC`, and shuts it down. The one who
-/// wrote it does that: a file is written back where any program closes it, or is started with it.
+/// Makes data that only the kernel has durable by `BTRFS_IOC_SYNC`, and shuts down. The program
+/// that wrote the data does both: a file is written back when any program closes it, or is started
+/// with it.
 const SYNC: &str = r"
 import fcntl, os, struct
 file = os.open('file', os.O_RDWR | os.O_CREAT)
@@ -167,7 +170,7 @@ fcntl.ioctl(file, 0x8004587d, struct.pack('<I', 2))
 ";
 
 #[test]
-fn what_an_ioctl_synced_is_there() {
+fn data_synced_by_ioctl_is_there_after_shutdown() {
     let Some(site) = Site::new() else { return };
     if !has_program("python3") {
         return;
@@ -182,9 +185,9 @@ fn what_an_ioctl_synced_is_there() {
     });
 }
 
-/// As in Linux it takes CAP_SYS_ADMIN, and a flag that there is.
+/// As in Linux, a shutdown takes CAP_SYS_ADMIN and a valid flag.
 #[test]
-fn others_may_not_ask_for_it() {
+fn shutdown_without_rights_is_refused() {
     let Some(site) = Site::new() else { return };
     if !["perl", "setpriv", "unshare"].into_iter().all(has_program) {
         return;
@@ -202,7 +205,8 @@ fn others_may_not_ask_for_it() {
     };
     let bounded = within("setpriv", &["--bounding-set=-sys_admin"]).output().unwrap();
     refused(&bounded, "not permitted");
-    // Who is root of its own namespace alone; where nobody may make one, it is the same words.
+    // Root in its own user namespace only; if creating one is not permitted, the message is the
+    // same.
     let unshared = within("unshare", &["--user", "--map-root-user"]).output().unwrap();
     refused(&unshared, "not permitted");
     let mut file = File::create(root.join("file")).unwrap();

@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots, below the one that is mounted and instead of it.
+//! Subvolumes and snapshots, below the mounted one and mounted themselves.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ const MAKE: &str = "mkdir dir; btrfs -q subvolume create dir/sub; echo one >dir/
     btrfs -q subvolume create dir/sub/inner; btrfs -q subvolume snapshot dir/sub outer";
 
 #[test]
-fn all_subvolumes_are_there_and_no_two_inodes_pass_for_one() {
+fn subvolumes_are_shown_with_distinct_inode_numbers() {
     let Some(site) = Site::new() else { return };
     site.format();
     site.with_linux("noatime", |root| shell(root, MAKE));
@@ -29,9 +29,9 @@ fn all_subvolumes_are_there_and_no_two_inodes_pass_for_one() {
         let numbers: BTreeSet<_> =
             roots.iter().map(|path| fs::metadata(root.join(path)).unwrap().ino()).collect();
         assert_eq!(numbers.len(), roots.len());
-        // In what was a subvolume's place in a snapshot is an empty directory.
+        // A snapshot has an empty directory at the place of a subvolume.
         assert_eq!(fs::read_dir(root.join("outer/inner")).unwrap().count(), 0);
-        // Who walks finds no loops, and no links between subvolumes.
+        // A walk of the tree finds no loops, and there are no links between subvolumes.
         assert_eq!(shell(root, "find . -name file | wc -l").trim(), "5");
         shell(root, "! ln file snap/other 2>/dev/null; mv file snap/moved; mv snap/moved file");
         shell(root, "! sh -c 'echo x >frozen/file' 2>/dev/null; ! rm -f frozen/file 2>/dev/null");
@@ -45,8 +45,8 @@ fn all_subvolumes_are_there_and_no_two_inodes_pass_for_one() {
     });
 }
 
-/// A snapshot has the names of the subvolumes in its source, each of an empty directory: the kernel
-/// must not take two of them for one, which it would show at one place alone.
+/// A snapshot has the names of the subvolumes in its source, each as an empty directory: the kernel
+/// must not take two of them for one, which it would show at only one path.
 #[test]
 fn places_of_subvolumes_in_a_snapshot_are_directories_of_their_own() {
     const NESTED: &str = "btrfs -q subvolume create source; mkdir source/dir; \
@@ -60,7 +60,7 @@ fn places_of_subvolumes_in_a_snapshot_are_directories_of_their_own() {
             assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{place}");
             (File::open(&path).unwrap(), path)
         });
-        // Where the kernel has each, before it is looked up again.
+        // The path that the kernel has for each, before it is looked up again.
         for (file, path) in &open {
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
             assert_eq!(fs::read_link(link).unwrap(), *path);
@@ -108,7 +108,7 @@ fn another_subvolume_is_mounted_as_the_root() {
     ours.end();
     let linux =
         site.with_linux("ro,noatime,subvol=dir/sub", |root| walk_linux::walk(root).unwrap());
-    // The subvolume within shows a number of its own.
+    // The subvolume in it shows a number of its own.
     let differences = userbtrfs_testkit::manifest::diff(&shown, &linux, &["inode", "subvolume"]);
     assert!(differences.is_empty(), "{differences:#?}");
 }

@@ -1,4 +1,4 @@
-//! The suites that others test filesystems with: pjdfstest, and fsx.
+//! Common test suites for filesystems: pjdfstest and fsx.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use userbtrfs_testkit::walk_linux;
 use crate::direct;
 use crate::support::{Ours, Site, shell, tool_or_skip};
 
-/// How many tests of pjdfstest Linux's btrfs passes at least: with fewer the suite is broken.
+/// The least number of pjdfstest's tests that Linux's btrfs passes: with fewer the suite is broken.
 const PASSED_MIN: usize = 360;
 
-/// What a test of pjdfstest came to, as it says itself.
+/// The verdict of each test of pjdfstest, as it prints them.
 type Verdicts = BTreeMap<String, String>;
 
-/// Whatever Linux's btrfs passes, a mount passes.
+/// A mount passes every test that Linux's btrfs passes.
 #[test]
 fn pjdfstest_passes_all_that_linux_passes() {
     let Some(program) = tool_or_skip("pjdfstest") else { return };
@@ -42,7 +42,8 @@ fn pjdfstest_passes_all_that_linux_passes() {
     site.judge(&shown);
 }
 
-/// Two users without rights, each with its group, and what btrfs can do of what not all can.
+/// Returns the settings of pjdfstest: two users without rights, each with its group, and the
+/// optional features that btrfs has.
 fn pjdfstest_settings(site: &Site) -> String {
     let user = |name| {
         let group = shell(&site.at(""), &format!("id -gn {name}"));
@@ -57,11 +58,11 @@ fn pjdfstest_settings(site: &Site) -> String {
     )
 }
 
-/// Runs the suite in a directory; gives each test's verdict, and all that it said.
+/// Runs the suite in a directory. Returns the verdict of each test, and the whole output.
 fn pjdfstest(program: &Path, site: &Site, root: &Path) -> (Verdicts, String) {
     let mut command = Command::new(program);
     command.arg("-c").arg(site.at("pjdfstest.toml")).arg("-p").arg(root);
-    // What is on another filesystem.
+    // A directory on another filesystem.
     command.arg("-s").arg(site.at(""));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -73,7 +74,7 @@ fn pjdfstest(program: &Path, site: &Site, root: &Path) -> (Verdicts, String) {
     (said.lines().filter_map(verdict).collect(), said)
 }
 
-/// A way to do I/O that fsx has: its name, and the settings for it.
+/// The ways of I/O that fsx has: the name of each, and its settings.
 const WAYS: &[(&str, &str)] = &[
     ("calls", "[weights]\nmapread = 0\nmapwrite = 0\nclose_open = 1\nsendfile = 2\n"),
     ("mapped", "[weights]\nread = 0\nwrite = 0\ninvalidate = 1\n"),
@@ -89,8 +90,8 @@ const WAYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// For twenty seconds each way, or for eight minutes: in a file of its own, all at the same time,
-/// and one past the kernel's cache, which fsx does not have.
+/// Runs all ways at the same time, each in a file of its own, for twenty seconds, or for eight
+/// minutes in a torture run; and one past the kernel's cache, which fsx does not have.
 #[test]
 fn fsx_reads_what_it_wrote() {
     let Some(program) = tool_or_skip("fsx") else { return };
@@ -114,8 +115,8 @@ fn fsx_reads_what_it_wrote() {
     }
 }
 
-/// Runs it with one seed after the other for so long, and each for so many operations. It is never
-/// killed: then the kernel forgets times that it was about to tell us.
+/// Runs fsx with one seed after the other for `time`, each for `operations` operations. It is never
+/// killed: then the kernel would lose times that it has not sent yet.
 fn fsx(
     program: &Path,
     site: &Site,

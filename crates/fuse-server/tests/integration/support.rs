@@ -16,21 +16,22 @@ use userbtrfs_testkit::walk_linux;
 /// The size of an image, of which most is a hole.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// Place for an image and what is mounted.
+/// A folder for an image and its mount point.
 ///
-/// Linux is asked by one at a time on the whole machine, so for no longer than it takes.
+/// Only one test on the whole machine uses a mount by Linux at a time, and for no longer than it
+/// takes.
 pub(crate) struct Site {
     folder: TempDir,
 }
 
 impl Site {
-    /// Nothing where nothing can be mounted.
+    /// Creates a site; `None` if nothing can be mounted.
     pub(crate) fn new() -> Option<Self> {
         if !linux::available_or_skip() || !fuse_or_skip() {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        // Others than root shall get to what is mounted in it.
+        // Users other than root must be able to reach the mounts in it.
         open_to_all(folder.path());
         set_own_umask(0o022);
         Some(Self { folder })
@@ -44,7 +45,7 @@ impl Site {
         self.at("image")
     }
 
-    /// Makes the image anew.
+    /// Formats a new image.
     pub(crate) fn format(&self) {
         self.format_with(&[]);
     }
@@ -58,12 +59,12 @@ impl Site {
         run(Command::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(self.image())).unwrap();
     }
 
-    /// Mounts the image by Linux, and lets it be used; Linux finds nothing wrong.
+    /// Mounts the image by Linux and runs `work` in it; Linux must not complain.
     pub(crate) fn with_linux<R>(&self, options: &str, work: impl FnOnce(&Path) -> R) -> R {
         Self::with_image_in_linux(&self.image(), options, work)
     }
 
-    /// The same with another image.
+    /// Like `with_linux`, with another image.
     pub(crate) fn with_image_in_linux<R>(
         image: &Path,
         options: &str,
@@ -78,7 +79,7 @@ impl Site {
         result
     }
 
-    /// Mounts the image, lets it be used, and ends the mount in order.
+    /// Mounts the image, runs `work` in it, and ends the mount in order.
     pub(crate) fn with_ours<R>(&self, work: impl FnOnce(&Path) -> R) -> R {
         let ours = Ours::new(self, OpenOptions::new().write(true));
         let result = work(ours.path());
@@ -86,13 +87,13 @@ impl Site {
         result
     }
 
-    /// Does the same in a filesystem of Linux's and in one of ours, of which Linux shows the same
-    /// afterwards.
+    /// Runs `work` in a mount by Linux and in one of ours; afterwards Linux must show what ours
+    /// showed.
     pub(crate) fn both(&self, work: impl Fn(&Path)) {
         self.both_sized(IMAGE_BYTES, &[], work);
     }
 
-    /// The same in images that mkfs makes of so many bytes, with these options.
+    /// Like `both`, in images of `bytes` bytes that mkfs makes with these options.
     pub(crate) fn both_sized(&self, bytes: u64, options: &[&str], work: impl Fn(&Path)) {
         self.format_sized(bytes, options);
         self.with_linux("noatime", &work);
@@ -104,7 +105,7 @@ impl Site {
         self.judge(&shown);
     }
 
-    /// Linux finds nothing wrong with the image, and shows this.
+    /// Asserts that `btrfs check` finds no error in the image, and that Linux shows the same.
     pub(crate) fn judge(&self, shown: &Manifest) {
         btrfs_check(&self.image()).unwrap();
         let linux = self.with_linux("ro,noatime", |root| walk_linux::walk(root).unwrap());
@@ -113,7 +114,7 @@ impl Site {
     }
 }
 
-/// The test `work`, in both.
+/// Runs the test `work` in both kinds of mount.
 pub(crate) fn both(work: impl Fn(&Path)) {
     if let Some(site) = Site::new() {
         site.both(work);
@@ -144,8 +145,8 @@ impl Ours {
         self.mounted.point()
     }
 
-    /// Unmounts it. A program that another test is just starting may still have copies of what was
-    /// open, for a moment.
+    /// Unmounts it, and retries while it is busy: a program that another test is just starting may
+    /// have copies of open descriptors for a moment.
     pub(crate) fn end(self) {
         let unmount_handle = self.mounted.unmount_handle();
         until("nobody to use the mount", || match unmount_handle.unmount() {
@@ -157,7 +158,7 @@ impl Ours {
     }
 }
 
-/// How most tests mount.
+/// The mount options of most tests.
 pub(crate) fn mount_options() -> MountOptions {
     MountOptions {
         source: "image".into(),
@@ -167,17 +168,17 @@ pub(crate) fn mount_options() -> MountOptions {
     }
 }
 
-/// Lets everybody look into a directory.
+/// Makes a directory accessible to all users.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     if let Ok(metadata) = path.metadata() {
         let mode = metadata.permissions().mode() | 0o755;
-        // What is read-only is so already.
+        // This fails on a read-only mount, which is accessible already.
         let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     }
 }
 
-/// Runs a script of the shell in a directory; an error of it is one of the test.
+/// Runs a shell script in a directory and returns its output; panics if it fails.
 pub(crate) fn shell(directory: &Path, script: &str) -> String {
     let output = run(Command::new("sh").args(["-ec", script]).current_dir(directory)).unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -190,14 +191,14 @@ pub(crate) fn as_nobody(directory: &Path, script: &str) -> Output {
     command.output().unwrap()
 }
 
-/// The same, which succeeds.
+/// Runs a script like `as_nobody`; it must succeed.
 #[track_caller]
 pub(crate) fn nobody_does(directory: &Path, script: &str) {
     let output = as_nobody(directory, script);
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The same, which fails for want of rights.
+/// Runs a script like `as_nobody`; it must fail for lack of permission.
 #[track_caller]
 pub(crate) fn nobody_is_refused(directory: &Path, script: &str) {
     let output = as_nobody(directory, &format!("LC_ALL=C; {script}"));
@@ -206,8 +207,8 @@ pub(crate) fn nobody_is_refused(directory: &Path, script: &str) {
     assert!(!output.status.success() && is_refused, "{output:?}");
 }
 
-/// One of the suites that scripts/install-test-deps built beside what cargo builds; otherwise says
-/// that something is skipped.
+/// Returns the path of a test suite that scripts/install-test-deps built beside what cargo builds;
+/// if it does not exist, prints that a test is skipped.
 pub(crate) fn tool_or_skip(name: &str) -> Option<PathBuf> {
     let this = std::env::current_exe().unwrap();
     let mut there = this.ancestors().map(|folder| folder.join("test-tools/bin").join(name));

@@ -47,7 +47,7 @@ fn attributes_of_all_namespaces_are_kept() {
 }
 
 #[test]
-fn values_are_as_long_as_they_may_be() {
+fn value_up_to_the_limit_is_kept_and_a_longer_one_refused() {
     both(|root| {
         let path = root.join("file");
         File::create(&path).unwrap();
@@ -64,7 +64,7 @@ fn values_are_as_long_as_they_may_be() {
     });
 }
 
-/// Sets the property in every way, and prints what comes of it: the flags, the value, the names.
+/// Sets the property in every way, and prints the result: the flags, the value, the names.
 const COMPRESSION: &str = r"
 import errno, fcntl, os, struct
 
@@ -187,7 +187,7 @@ for flags in COMPRESS | IMMUTABLE, COMPRESS | IMMUTABLE | NOATIME, COMPRESS, 0:
 ";
 
 #[test]
-fn the_property_of_compression_is_that_of_linux() {
+fn compression_property_behaves_as_in_linux() {
     let Some(site) = Site::new() else { return };
     if !has_program("python3") {
         return;
@@ -202,7 +202,7 @@ fn the_property_of_compression_is_that_of_linux() {
     }
     assert_eq!(linux.lines().count(), ours.lines().count());
     assert!(linux.lines().count() > 60, "{linux}");
-    // Linux goes on with it.
+    // Linux compresses new data by the inherited property.
     let grow = "yes | head -c 1000000 >dir/dir/file; sync; filefrag -v dir/dir/file";
     let extents = site.with_linux("noatime", |root| shell(root, grow));
     assert!(extents.contains("encoded"), "{extents}");
@@ -226,7 +226,7 @@ fn access_lists_are_enforced_and_follow_permissions() {
         assert!(shell(root, "getfacl -c file").contains("mask::---"));
         shell(root, "setfacl -m m::r file");
         nobody_does(root, "cat file");
-        // A list that says no more than permissions is none.
+        // A list that expresses no more than the permissions is not stored.
         shell(root, "setfacl -b file; setfacl -m u::rw,g::r,o::- file");
         assert_eq!(mode(), 0o640);
         let list = get(&root.join("file"), "system.posix_acl_access");

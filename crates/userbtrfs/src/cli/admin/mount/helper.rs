@@ -1,6 +1,6 @@
 //! The command as a helper of mount(8) and umount(8): called as
-//! `mount.fuse.userbtrfs IMAGE DIR -o OPTS`, as mount(8) does for `-t fuse.userbtrfs` and for a line
-//! of `/etc/fstab`, and as `umount.fuse.userbtrfs DIR`, as umount(8) does for such a mount.
+//! `mount.fuse.userbtrfs IMAGE DIR -o OPTS`, as mount(8) does for `-t fuse.userbtrfs` and for a
+//! line of `/etc/fstab`, and as `umount.fuse.userbtrfs DIR`, as umount(8) does for such a mount.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
