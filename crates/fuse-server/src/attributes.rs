@@ -170,7 +170,7 @@ fn check_mutable(metadata: &Metadata) -> Result<(), Errno> {
 ///
 /// A chown(2) without a user and a group changes no attribute, but clears the set-id bits. Only the
 /// owner may do that, which the kernel does not check. An empty change may also be part of a change
-/// of the content that the kernel permitted: then the inode is a file, and there is no time, which
+/// of the content that the kernel permitted: then the inode is a file, and there is no ctime, which
 /// a chown of a file has.
 fn check_may_say_nothing(
     metadata: &Metadata,

@@ -12,7 +12,7 @@
 //!
 //! A snapshot has the names of the subvolumes that were in its source, each as an empty directory:
 //! the *place* of a subvolume. All places in a subvolume are one inode, but each has its own node
-//! id: the kernel would take two of them for one directory, which can have only one path:
+//! id. Otherwise the kernel would take two of them for one directory, which can have only one path:
 //!
 //! ```text
 //!   63           40 39            24 23                0

@@ -116,7 +116,7 @@ impl FuseServer {
         }
     }
 
-    /// Returns the error of making everything durable, once.
+    /// Returns the error that `settle` recorded, and clears it.
     pub(crate) fn take_failure(&self) -> api::Result<()> {
         self.failed.lock().take().map_or(Ok(()), Err)
     }

@@ -1,6 +1,6 @@
 //! `FS_IOC_SHUTDOWN`: ends all writing, as a power failure would.
 //!
-//! 1. The rights that it takes are checked by `rights`.
+//! 1. `rights` checks whether a caller may shut down.
 //! 2. The command is encoded as one that reads, though it has an argument; so FUSE copies none in,
 //!    and the flag is read from the memory of the caller, which waits. The kernel may refuse that
 //!    to a server that is not root, also by a security module (Yama): then the caller gets EPERM,

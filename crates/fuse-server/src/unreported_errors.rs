@@ -1,8 +1,8 @@
 //! Errors of cached writes that had already been reported as done to their writers.
 //!
-//! 1. The kernel caches writes, and sends them later. A writer learns of an error then (there is no
-//!    space left, the device fails) by fsync(2) or close(2); but a writer that calls neither would
-//!    go on forever.
+//! 1. The kernel caches writes, and sends them later. If one fails then (there is no space left,
+//!    the device fails), its writer learns of that by fsync(2) or close(2); but a writer that calls
+//!    neither would write forever.
 //! 2. After an error the kernel caches no attributes of the file, so a write(2) to it requests them
 //!    for its descriptor: that request fails with the error. A read past the end of the file and a
 //!    seek to the end request them, too, so only a caller that is seen to write gets the error.

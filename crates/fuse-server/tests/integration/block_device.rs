@@ -69,7 +69,7 @@ fn nothing_is_written_after_umount_has_returned() {
     assert!(matches!(filesystem.inode(removed).metadata(), Err(Error::NoInode(_))));
 }
 
-/// Nothing is discarded afterwards, not even what a commit frees that had begun before.
+/// Nothing is discarded afterwards, not even space that is freed by a commit that had begun before.
 #[test]
 fn nothing_is_discarded_after_umount_has_returned() {
     let Some(site) = Site::new() else { return };

@@ -42,7 +42,7 @@ fn lengths(room: usize, head: usize) -> (Vec<usize>, usize) {
     (all, left - half - 2 * head)
 }
 
-/// A function that makes an entry of this path, if need be for this file.
+/// Makes an entry: is passed a file, for links, and the path of the entry.
 type Make = fn(&Path, &Path) -> std::io::Result<()>;
 
 const WAYS: &[(&str, Make)] = &[

@@ -1,4 +1,4 @@
-//! `FS_IOC_SHUTDOWN`: the rights that it takes, and the content after it.
+//! `FS_IOC_SHUTDOWN`: the rights that it requires, and the content after it.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -185,7 +185,7 @@ fn data_synced_by_ioctl_is_there_after_shutdown() {
     });
 }
 
-/// As in Linux, a shutdown takes CAP_SYS_ADMIN and a valid flag.
+/// As in Linux, a shutdown requires CAP_SYS_ADMIN and a valid flag.
 #[test]
 fn shutdown_without_rights_is_refused() {
     let Some(site) = Site::new() else { return };

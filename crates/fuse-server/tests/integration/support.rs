@@ -105,7 +105,7 @@ impl Site {
         self.judge(&shown);
     }
 
-    /// Asserts that `btrfs check` finds no error in the image, and that Linux shows the same.
+    /// Asserts that `btrfs check` finds no error in the image, and that Linux shows `shown`.
     pub(crate) fn judge(&self, shown: &Manifest) {
         btrfs_check(&self.image()).unwrap();
         let linux = self.with_linux("ro,noatime", |root| walk_linux::walk(root).unwrap());
