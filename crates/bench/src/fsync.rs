@@ -73,8 +73,8 @@ pub(crate) fn run(bench: &Bench, args: &FsyncArgs, report: &mut Report) -> Resul
 
 /// Files that grow, with an fsync after each append.
 struct Appends {
-jobs: u64,
-/// The number of fsyncs of each file.
+    jobs: u64,
+    /// The number of fsyncs of each file.
     each: u64,
 }
 

@@ -85,7 +85,7 @@ pub enum MountError {
     /// The mount point cannot be used.
     #[error("{}: {error}", path.display())]
     Point {
-    /// The mount point.
+        /// The mount point.
         path: PathBuf,
         /// The reason.
         error: Errno,
@@ -103,7 +103,7 @@ pub enum MountError {
     /// The mount still exists, but is not found at its mount point.
     #[error("{}: what was mounted is not found there any more", path.display())]
     Elsewhere {
-    /// The mount point.
+        /// The mount point.
         path: PathBuf,
     },
     /// An option contains a NUL.

@@ -70,8 +70,8 @@ pub enum Operation<'a> {
     Listxattr {
         /// The size of the caller's buffer; zero asks for the length of the list.
         size: u32,
-        },
-        /// Removes the extended attribute of this name.
+    },
+    /// Removes the extended attribute of this name.
     Removexattr(&'a [u8]),
     /// A descriptor was closed.
     Flush(Flush),
@@ -367,7 +367,7 @@ pub struct Getxattr<'a> {
     pub name: &'a [u8],
     /// The size of the caller's buffer; zero asks for the length of the value.
     pub size: u32,
-    }
+}
 
 /// The kinds of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -107,7 +107,7 @@ impl<T: Answer> Reply<T> {
 impl Reply<Bytes> {
     /// Returns the maximum size of the answer in bytes.
     pub fn size(&self) -> u32 {
-    self.size
+        self.size
     }
 
     /// Answers with these bytes: at most [`size`](Self::size), and fewer only at the end of a
@@ -157,7 +157,7 @@ impl Reply<Value> {
 impl Reply<IoctlData> {
     /// Returns the maximum size of the data in bytes.
     pub fn size(&self) -> u32 {
-    self.size
+        self.size
     }
 
     /// Answers with the result of ioctl(2), and data for the caller's argument: at most

@@ -80,10 +80,10 @@ struct Demo {
 
 /// The files extracted from an image.
 struct Extracted {
-folder: PathBuf,
-/// The filesystem of the folder supports all owners and attributes.
-all_kept: bool,
-/// The time that took; `None` if the image was not extracted but mounted.
+    folder: PathBuf,
+    /// The filesystem of the folder supports all owners and attributes.
+    all_kept: bool,
+    /// The time that took; `None` if the image was not extracted but mounted.
     time: Option<Duration>,
 }
 

@@ -7,27 +7,27 @@ use super::tree::Tree;
 
 /// The steps that make one golden image.
 pub(crate) struct Recipe {
-/// The name of the image.
-pub(crate) name: &'static str,
-/// The features that only this image covers, for README.md.
-pub(crate) covers: &'static str,
-/// The btrfs-progs to use.
-pub(crate) progs: Progs,
-/// The size of each device in MiB.
-pub(crate) size: u64,
-/// The number of devices given to mkfs.btrfs; the first is kept.
-pub(crate) devices: usize,
-/// The arguments of mkfs.btrfs besides the id and the devices.
-pub(crate) mkfs: &'static [&'static str],
-/// The mounts, one after the other.
-pub(crate) sessions: &'static [Session],
-/// The last change, made to the unmounted image.
-pub(crate) after: fn(&Path) -> anyhow::Result<()>,
-/// The maximum number of tries, if the recipe may fail by chance.
-pub(crate) tries: u32,
-/// The manifests to write.
-pub(crate) shows: Shows,
-/// Parts of the kernel messages that are expected.
+    /// The name of the image.
+    pub(crate) name: &'static str,
+    /// The features that only this image covers, for README.md.
+    pub(crate) covers: &'static str,
+    /// The btrfs-progs to use.
+    pub(crate) progs: Progs,
+    /// The size of each device in MiB.
+    pub(crate) size: u64,
+    /// The number of devices given to mkfs.btrfs; the first is kept.
+    pub(crate) devices: usize,
+    /// The arguments of mkfs.btrfs besides the id and the devices.
+    pub(crate) mkfs: &'static [&'static str],
+    /// The mounts, one after the other.
+    pub(crate) sessions: &'static [Session],
+    /// The last change, made to the unmounted image.
+    pub(crate) after: fn(&Path) -> anyhow::Result<()>,
+    /// The maximum number of tries, if the recipe may fail by chance.
+    pub(crate) tries: u32,
+    /// The manifests to write.
+    pub(crate) shows: Shows,
+    /// Parts of the kernel messages that are expected.
     pub(crate) complaints: &'static [&'static str],
 }
 
