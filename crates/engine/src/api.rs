@@ -33,7 +33,7 @@ pub use crate::data::Allocate;
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::inode::EMPTY_DIR;
 pub use crate::inode::Membership;
-pub use crate::log::{Replayed, SkippedItem, SyncOutcome, SyncRecord};
+pub use crate::log::{IncompleteFile, Replayed, SkippedItem, SyncOutcome, SyncRecord};
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
 pub use file::{Extent, ExtentKind, File};

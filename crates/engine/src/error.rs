@@ -59,6 +59,9 @@ pub enum Error {
     /// An error of the transactions or of their trees.
     #[error(transparent)]
     Ledger(LedgerError),
+    /// The filesystem is not opened, since its pending log cannot be replayed; nothing was written.
+    #[error(transparent)]
+    Replay(Box<Error>),
     /// A tree log cannot be replayed.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -349,7 +352,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),
-            Self::RootSubvolume { source, .. } => source.errno(),
+            Self::RootSubvolume { source, .. } | Self::Replay(source) => source.errno(),
             Self::NotPermitted => 1,
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,

@@ -21,7 +21,7 @@ mod replay;
 mod sync;
 mod trace;
 
-pub(crate) use replay::{ReplayOptions, discard, is_pending, replay};
-pub use replay::{Replayed, SkippedItem};
+pub use replay::{IncompleteFile, Replayed, SkippedItem};
+pub(crate) use replay::{ReplayOptions, discard, is_pending, may_be_hidden, replay};
 pub(crate) use sync::Log;
 pub use trace::{SyncOutcome, SyncRecord};

@@ -319,6 +319,22 @@ const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
 const _: () = assert!(size_of::<RawBackupRoot>() == 168);
 
 impl Superblock {
+    /// Returns the root and the level of the log root tree that a damaged copy with these bytes
+    /// shows, if it agrees with this one in all that a log depends on: the filesystem, the commit
+    /// that the log follows, and its roots.
+    ///
+    /// Nothing says that these bytes are right: the caller verifies the tree block.
+    pub fn log_of_damaged(&self, bytes: &[u8]) -> Option<(Logical, u8)> {
+        let (raw, _) = RawSuperblock::ref_from_prefix(bytes).ok()?;
+        let is_same = raw.fsid == *self.fsid.as_bytes()
+            && raw.generation.get() == self.generation
+            && raw.root.get() == self.root.0
+            && raw.chunk_root.get() == self.chunk_root.0;
+        let (root, level) = (raw.log_root.get(), raw.log_root_level);
+        let is_root = root != 0 && root.is_multiple_of(u64::from(self.sectorsize));
+        (is_same && is_root && level <= MAX_LEVEL).then_some((Logical(root), level))
+    }
+
     /// Reads the copy at offset `at` from its [`SUPERBLOCK_SIZE`] bytes.
     pub fn parse(bytes: &[u8], at: Physical) -> Result<Self, SuperblockError> {
         let (raw, _) =

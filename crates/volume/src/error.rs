@@ -143,7 +143,7 @@ pub enum OpenError {
     /// mirror's generation would be lost.
     #[error(
         "cannot be written: the primary superblock is damaged ({primary}), \
-         and the copy at {used} may be older"
+         and the copy at {used} may be older; a log that was pending may be lost"
     )]
     UnwritableFromMirror {
         /// The error of the primary superblock.

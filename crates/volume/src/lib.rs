@@ -135,6 +135,13 @@ impl Volume {
         Self::open_checked(devices, Purpose::Replay)
     }
 
+    /// Like [`Volume::open_for_replay`], but if the primary superblock is damaged, a log that it
+    /// still shows is that of the volume: one that follows the commit of the best mirror, and whose
+    /// root can be read.
+    pub fn open_for_salvage(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
+        Self::open_checked(devices, Purpose::Salvage)
+    }
+
     fn open_checked(devices: Vec<Arc<dyn Device>>, purpose: Purpose) -> Result<Self, OpenError> {
         let device = only_device(devices)?;
         let (superblock, notices) = superblocks::choose(&*device)?;
@@ -163,7 +170,30 @@ impl Volume {
         if writable {
             volume.use_listed_device(listed)?;
         }
-        Ok(volume)
+        match volume.notices.first() {
+            Some(Warning::Mirror { primary, used, .. }) if purpose == Purpose::Salvage => {
+                let refusal =
+                    OpenError::UnwritableFromMirror { primary: primary.clone(), used: *used };
+                volume.find_hidden_log().then_some(volume).ok_or(refusal)
+            }
+            _ => Ok(volume),
+        }
+    }
+
+    /// Takes the log that a damaged primary superblock shows. Returns whether there is one.
+    fn find_hidden_log(&self) -> bool {
+        let mut superblock = (*self.superblock()).clone();
+        let found = superblocks::log_of_damaged_primary(&**self.device(), &superblock);
+        let Some((root, level)) = found else { return false };
+        let generation = superblock.generation.saturating_add(1);
+        let owner = TreeId::TREE_LOG;
+        let expected = Expectation { owner, level, generation, first_key: None, end: None };
+        if self.read_block(root, &expected).is_err() {
+            return false;
+        }
+        (superblock.log_root, superblock.log_root_level) = (Some(root), level);
+        self.set_superblock(superblock);
+        true
     }
 
     /// The current superblock: the last one written, or the one the volume was opened with.
@@ -292,6 +322,8 @@ enum Purpose {
     Write,
     /// Writing, even if a log is pending.
     Replay,
+    /// Writing, if a damaged primary superblock shows a log.
+    Salvage,
 }
 
 fn only_device(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>, OpenError> {
@@ -328,6 +360,8 @@ fn check_writable(
         return Err(OpenError::DeviceReadOnly { device: device.name().into() });
     }
     match notices.first() {
+        // Only a log that is found in it makes a difference.
+        Some(Warning::Mirror { .. }) if purpose == Purpose::Salvage => {}
         Some(Warning::Mirror { primary, used, .. }) => {
             let (primary, used) = (primary.clone(), *used);
             return Err(OpenError::UnwritableFromMirror { primary, used });

@@ -41,7 +41,8 @@ impl fmt::Display for Warning {
             Self::Mirror { primary, used, generation } => write!(
                 f,
                 "the primary superblock is damaged ({primary}); reading generation \
-                 {generation} from the copy at {used}, read-only",
+                 {generation} from the copy at {used}, read-only: a log that was pending is not \
+                 replayed",
             ),
             Self::PendingLog { generation } => write!(
                 f,
@@ -92,6 +93,17 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Warning>), 
     };
     let (used, generation) = (superblock.physical, superblock.generation);
     Ok((superblock, vec![Warning::Mirror { primary, used, generation }]))
+}
+
+/// Returns the root and the level of the log that a damaged primary copy shows, if it follows the
+/// commit of this mirror.
+pub(crate) fn log_of_damaged_primary(
+    device: &dyn Device,
+    mirror: &Superblock,
+) -> Option<(Logical, u8)> {
+    let [primary, ..] = SUPERBLOCK_OFFSETS;
+    let bytes = device.read(primary.0, SUPERBLOCK_SIZE).ok()?;
+    mirror.log_of_damaged(&bytes)
 }
 
 fn pending_log(superblock: &Superblock) -> Option<Warning> {

@@ -410,7 +410,8 @@ fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
 fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Option<Replayed>)> {
     let wanted = options.pending().filter(|_| {
         let [device] = &devices[..] else { return false };
-        log::is_pending(&**device)
+        let salvages = options.replaying().salvage;
+        log::is_pending(&**device) || salvages && log::may_be_hidden(&**device)
     });
     let Some(what) = wanted else { return Ok((devices, None)) };
     let targets: Vec<_> = match options.write {
@@ -421,7 +422,8 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
     match settle(targets.clone(), &options.replaying()) {
         Ok(replayed) => Ok((targets, Some(replayed))),
         Err(error) if !options.write && is_unwritable(&error) => Ok((devices, None)),
-        Err(error) => Err(error),
+        Err(error @ (Error::Open(_) | Error::Device(_))) => Err(error),
+        Err(error) => Err(Error::Replay(Box::new(error))),
     }
 }
 

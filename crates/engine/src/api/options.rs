@@ -39,8 +39,15 @@ pub enum PendingLog {
     #[default]
     Replay,
     /// Like `Replay`, but skip damaged items: [`Filesystem::replayed`] lists them. Then nothing is
-    /// removed for being absent from the rest of the log.
+    /// removed for being absent from the rest of the log, and a file whose logged contents are
+    /// damaged keeps those of the last commit; a new one is empty.
+    ///
+    /// If the primary superblock is damaged and still shows a log that follows the commit of its
+    /// mirrors, that log is replayed, and the superblock is written again.
     Salvage,
+    /// Like `Salvage`, but files whose logged contents are damaged get what there is of them, with
+    /// zeros, or what the last commit has, in the missing ranges.
+    SalvagePartial,
     /// Discard it, and lose its changes. If the filesystem is opened read-only, it stays.
     Discard,
     /// Leave it as it is, and do not show its changes: only if opened read-only.
@@ -244,11 +251,12 @@ impl OpenOptions {
     /// Returns the options for replaying a log.
     pub(crate) fn replaying(&self) -> ReplayOptions {
         let writing = Self { write: true, ..self.clone() };
-        let salvage = self.pending_log == PendingLog::Salvage;
+        let partial = self.pending_log == PendingLog::SalvagePartial;
+        let salvage = partial || self.pending_log == PendingLog::Salvage;
         let transactions =
             TransactionOptions { commit_seconds: 0, only_asked: true, ..self.transactions() };
         let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
-        ReplayOptions { node_cache_bytes, transactions, nodes, salvage }
+        ReplayOptions { node_cache_bytes, transactions, nodes, salvage, partial }
     }
 
     /// Returns a device with the content of `device`, which keeps changes in memory.

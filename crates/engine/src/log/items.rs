@@ -13,7 +13,7 @@ use userbtrfs_format::{
     ItemKind, Key, RegularExtent, SECTOR_SIZE, dir_entries, dir_log_end,
 };
 
-pub(super) use tree::{LogTree, Logs};
+pub(super) use tree::{KeyRange, LogTree, Logs};
 
 use crate::error::LogDamage;
 use crate::inode::{EntryTarget, Link, NamesItem};

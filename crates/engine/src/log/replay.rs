@@ -28,19 +28,23 @@
 
 mod extents;
 mod inodes;
+mod missing;
 mod names;
 mod settle;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use userbtrfs_device::Device;
-use userbtrfs_format::{FileKind, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
+use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, TransactionManager, TransactionOptions};
 use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 
 use self::extents::Extents;
-use super::items::{LogItem, LogTree, Logs};
+pub use self::missing::IncompleteFile;
+use self::missing::Missing;
+use super::items::{KeyRange, LogItem, LogTree, Logs};
 use crate::error::{Error, InodeId, LogDamage, Result};
 use crate::inode::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
 
@@ -51,6 +55,8 @@ pub(crate) struct ReplayOptions {
     pub(crate) nodes: InodesOptions,
     /// Whether damaged parts of a log are skipped.
     pub(crate) salvage: bool,
+    /// Whether a salvage replays contents that are not complete.
+    pub(crate) partial: bool,
 }
 
 /// The result of a replay.
@@ -73,6 +79,8 @@ pub struct Replayed {
     pub deleted: u64,
     /// Damaged parts that were skipped, if that was requested.
     pub left_out: Vec<SkippedItem>,
+    /// Files whose logged contents are damaged.
+    pub incomplete: Vec<IncompleteFile>,
 }
 
 /// A damaged part of a log that was skipped.
@@ -83,6 +91,8 @@ pub struct SkippedItem {
     pub subvolume: Option<TreeId>,
     /// The item; `None` for a tree block.
     pub key: Option<Key>,
+    /// The numbers of the inodes whose items a tree block may have.
+    pub inodes: Option<RangeInclusive<u64>>,
     /// The damage.
     pub error: Error,
 }
@@ -94,10 +104,17 @@ pub(crate) fn is_pending(device: &dyn Device) -> bool {
     superblock.is_some_and(|superblock| superblock.log_root.is_some())
 }
 
+/// Returns whether the primary superblock is damaged: then a log may be pending that no other copy
+/// names.
+pub(crate) fn may_be_hidden(device: &dyn Device) -> bool {
+    let [primary, ..] = SUPERBLOCK_OFFSETS;
+    matches!(read_superblock_copy(device, primary), Some(Err(_)))
+}
+
 /// Replays the logs of the filesystem on these devices, and drops them, with one commit.
 pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &ReplayOptions) -> Result<Replayed> {
     end(devices, options, options.salvage, |nodes, logs, report| {
-        replay_logs(nodes, logs, report, options.salvage)
+        replay_logs(nodes, logs, report, options)
     })
 }
 
@@ -115,7 +132,10 @@ fn end(
     tolerant: bool,
     with: impl FnOnce(&Inodes, Logs, &mut Replayed) -> Result<()>,
 ) -> Result<Replayed> {
-    let volume = Arc::new(Volume::open_for_replay(devices)?);
+    let volume = Arc::new(match options.salvage {
+        true => Volume::open_for_salvage(devices)?,
+        false => Volume::open_for_replay(devices)?,
+    });
     let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
     let generation = tree_roots.store().volume().superblock().generation;
     let transactions = TransactionManager::open(tree_roots, options.transactions.clone())?;
@@ -142,8 +162,8 @@ fn commit(transactions: &TransactionManager) -> Result<()> {
 fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
     let mut extents = Extents::default();
     for log in &logs.trees {
-        let replay = Replay::new(nodes, log, true);
-        for leaf in log.leaves(nodes.tree_roots()).filter_map(Result::ok) {
+        let replay = Replay::new(nodes, log, true, false);
+        for leaf in log.leaves(nodes.tree_roots()).filter_map(|(_, leaf)| leaf.ok()) {
             for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
                 if let Ok(Some(LogItem::Extent(extent))) = LogItem::parse(item.key, item.data) {
                     drop(extents.take(&replay, item.key, &extent));
@@ -155,11 +175,17 @@ fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
     Ok(())
 }
 
-fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool) -> Result<()> {
+fn replay_logs(
+    nodes: &Inodes,
+    logs: Logs,
+    report: &mut Replayed,
+    options: &ReplayOptions,
+) -> Result<()> {
     let unread = logs.unread.into_iter();
     report.left_out.extend(unread.map(|unread| SkippedItem {
         subvolume: unread.subvolume,
         key: None,
+        inodes: unread.subvolume.map(|_| inodes_of(unread.keys)),
         error: unread.error,
     }));
     report.subvolumes = logs.trees.len() as u64;
@@ -167,13 +193,16 @@ fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool)
     let mut replays = Vec::new();
     for log in &logs.trees {
         if nodes.tree_roots().root_item(log.subvolume)?.is_some() {
-            replays.push(Replay::new(nodes, log, salvage));
+            replays.push(Replay::new(nodes, log, options.salvage, options.partial));
         }
     }
     for replay in &mut replays {
         replay.stage(Stage::Extents, &mut extents, report)?;
     }
     for replay in &mut replays {
+        if replay.torn {
+            replay.stage(Stage::Checksums, &mut extents, report)?;
+        }
         for stage in [Stage::Inodes, Stage::Entries, Stage::Rest] {
             replay.stage(stage, &mut extents, report)?;
         }
@@ -188,6 +217,8 @@ fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool)
 enum Stage {
     /// Takes extents out of free space.
     Extents,
+    /// Finds contents whose checksums are damaged, if anything is.
+    Checksums,
     Inodes,
     Entries,
     Rest,
@@ -199,8 +230,18 @@ struct Replay<'a> {
     log: &'a LogTree,
     /// Whether damaged parts are skipped.
     salvage: bool,
+    /// Whether contents that are not complete are replayed.
+    partial: bool,
     /// Whether a part of the log was skipped.
     torn: bool,
+    /// The contents that cannot be had.
+    missing: Missing,
+    /// Inodes whose contents are left out.
+    without_contents: BTreeSet<u64>,
+    /// Inodes that are left out.
+    excluded: BTreeSet<u64>,
+    /// The flags of the current inode, in the stage of checksums.
+    flags: InodeFlags,
     /// The current inode, if it is not replayed.
     ignored: Option<u64>,
     /// Inodes whose names changed.
@@ -210,9 +251,21 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(nodes: &'a Inodes, log: &'a LogTree, salvage: bool) -> Self {
-        let (renamed, rewritten) = (BTreeSet::new(), BTreeSet::new());
-        Self { nodes, log, salvage, torn: log.torn, ignored: None, renamed, rewritten }
+    fn new(nodes: &'a Inodes, log: &'a LogTree, salvage: bool, partial: bool) -> Self {
+        Self {
+            nodes,
+            log,
+            salvage,
+            partial,
+            torn: !log.gaps.is_empty(),
+            missing: Missing::of(&log.gaps),
+            without_contents: BTreeSet::new(),
+            excluded: BTreeSet::new(),
+            flags: InodeFlags::empty(),
+            ignored: None,
+            renamed: BTreeSet::new(),
+            rewritten: BTreeSet::new(),
+        }
     }
 
     fn tree_roots(&self) -> &'a TreeRoots {
@@ -226,12 +279,13 @@ impl<'a> Replay<'a> {
     /// Runs one stage: a pass over the log.
     fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
         self.ignored = None;
-        for leaf in self.log.leaves(self.tree_roots()) {
+        for (keys, leaf) in self.log.leaves(self.tree_roots()) {
             let leaf = match leaf {
                 Ok(leaf) => leaf,
                 Err(error) => {
                     // An unreadable block is reported in the first stage only.
-                    self.pass_over(None, error, (stage == Stage::Extents).then_some(&mut *report))?;
+                    let of_block = (stage == Stage::Extents).then_some((&mut *report, keys));
+                    self.pass_over_block(error, of_block)?;
                     continue;
                 }
             };
@@ -243,32 +297,38 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Skips an item with an error of the log; any other error ends the replay.
-    fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
-        match is_of_log(&error) {
-            true => self.pass_over(Some(key), error, Some(report)),
-            false => Err(error),
-        }
-    }
-
-    /// Skips a damaged part of the log, and adds it to the report, if any. Without salvage, the
-    /// error ends the replay.
-    fn pass_over(
+    /// Skips a block that cannot be read, and reports it, if it is given with its keys.
+    fn pass_over_block(
         &mut self,
-        key: Option<Key>,
         error: Error,
-        report: Option<&mut Replayed>,
+        report: Option<(&mut Replayed, KeyRange)>,
     ) -> Result<()> {
         if !self.salvage {
             return Err(error);
         }
         self.torn = true;
-        let subvolume = Some(self.log.subvolume);
+        if let Some((report, keys)) = report {
+            self.missing.add_gap(keys);
+            let (subvolume, inodes) = (Some(self.log.subvolume), Some(inodes_of(keys)));
+            report.left_out.push(SkippedItem { subvolume, key: None, inodes, error });
+        }
+        Ok(())
+    }
+
+    /// Skips an item with an error of the log, and reports it once; any other error ends the replay,
+    /// as each does without salvage.
+    fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
+        if !self.salvage || !is_of_log(&error) {
+            return Err(error);
+        }
+        self.torn = true;
+        if key.kind == ItemKind::EXTENT_DATA {
+            self.missing.add_range(key.objectid, key.offset..u64::MAX);
+        }
+        let (key, subvolume) = (Some(key), Some(self.log.subvolume));
         let known = |left_out: &SkippedItem| left_out.key == key && left_out.subvolume == subvolume;
-        if let Some(report) =
-            report.filter(|report| key.is_none() || !report.left_out.iter().any(known))
-        {
-            report.left_out.push(SkippedItem { subvolume, key, error });
+        if !report.left_out.iter().any(known) {
+            report.left_out.push(SkippedItem { subvolume, key, inodes: None, error });
         }
         Ok(())
     }
@@ -295,11 +355,22 @@ impl<'a> Replay<'a> {
                 self.ignored = Some(key.objectid);
                 Ok(())
             }
+            (_, LogItem::Inode(_)) if self.excluded.contains(&key.objectid) => {
+                self.ignored = Some(key.objectid);
+                Ok(())
+            }
             (Stage::Extents, LogItem::Extent(extent)) => extents.take(self, key, &extent),
+            (Stage::Checksums, item) => {
+                self.check_checksums(key, &item);
+                Ok(())
+            }
             (Stage::Inodes, LogItem::Inode(inode)) => self.inode(key, &inode, report),
             (Stage::Entries, LogItem::Entry(entry)) => self.entry(key, &entry, report),
             (Stage::Rest, LogItem::Names(item, names)) => self.names(key, item, &names, report),
             (Stage::Rest, LogItem::Xattrs(xattrs)) => self.xattrs(key, &xattrs),
+            (Stage::Rest, LogItem::Extent(_)) if self.without_contents.contains(&key.objectid) => {
+                Ok(())
+            }
             (Stage::Rest, LogItem::Extent(extent)) => {
                 self.extent(key, &extent, data, extents, report)
             }
@@ -320,6 +391,11 @@ impl<'a> Replay<'a> {
             _ => Err(self.log.damage(key, LogDamage::NotADirectory(inode.id().number))),
         }
     }
+}
+
+/// Returns the numbers of the inodes whose items have keys of a range.
+fn inodes_of(keys: KeyRange) -> RangeInclusive<u64> {
+    keys.first.objectid..=keys.end.map_or(u64::MAX, |end| end.objectid)
 }
 
 /// Returns whether an error means that a log is damaged, or requests the impossible, and nothing

@@ -9,6 +9,11 @@ const NODE: usize = 4096;
 /// The number of files created after the inodes under test, so that they are in other log blocks.
 const OTHERS: usize = 150;
 
+/// The kind of items of extents of files.
+const EXTENT_DATA: u8 = 108;
+/// The kind of items of checksums.
+const CSUM: u8 = 128;
+
 fn lab() -> Lab {
     Lab::of(128 << 20, &Options { nodesize: 4096, ..Options::default() }, 32 << 20)
 }
@@ -48,7 +53,8 @@ fn opened(device: &Arc<MemoryDevice>, what: PendingLog) -> Result<Filesystem> {
 /// Salvages the log, and passes the filesystem, which is sound, to `look`. Some items were skipped,
 /// and some were not.
 fn salvaged(device: &Arc<MemoryDevice>, look: impl FnOnce(&Filesystem)) {
-    assert!(matches!(opened(device, PendingLog::Replay), Err(Error::Read(_))));
+    let refused = opened(device, PendingLog::Replay).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Replay(why) if matches!(*why, Error::Read(_))));
     let fs = opened(device, PendingLog::Salvage).unwrap();
     let replayed = fs.replayed().unwrap();
     assert!(!replayed.left_out.is_empty() && replayed.names_added > 0, "{replayed:?}");
@@ -145,7 +151,172 @@ fn damage_outside_the_log_ends_the_replay() {
     let before = device.snapshot();
     for what in [PendingLog::Replay, PendingLog::Salvage] {
         let ended = opened(&device, what).map(drop);
-        assert!(matches!(ended, Err(Error::Read(_))), "{what:?}: {ended:?}");
+        let Err(Error::Replay(why)) = ended else { panic!("{what:?}: {ended:?}") };
+        assert!(matches!(*why, Error::Read(_)), "{what:?}: {why}");
         assert!(device.snapshot() == before, "{what:?}: it was written to");
     }
+}
+
+/// Returns the image of a crash in which a leaf of the log is damaged: one that has only extents of
+/// an inode, or one with checksums. There are older leaves that no log leads to any more.
+fn crashed_without_a_leaf(lab: Lab, objectid: u64, kind: u8) -> Arc<MemoryDevice> {
+    lab.fs.abandon();
+    let image = lab.device.snapshot();
+    let word = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    let is_it = |block: &[u8]| {
+        let count = u32::from_le_bytes(block[0x60..0x64].try_into().unwrap()) as usize;
+        let is_leaf = word(block, 0x58) == TreeId::TREE_LOG.0 && block[0x64] == 0;
+        let slots = if is_leaf { 0..count } else { 0..0 };
+        let is_of = |at: usize| word(block, at) == objectid && block[at + 8] == kind;
+        let mut found = slots.map(|slot| is_of(0x65 + 25 * slot));
+        is_leaf && if kind == CSUM { found.any(|is| is) } else { found.all(|is| is) }
+    };
+    let leaves = (0..image.len()).step_by(NODE).filter(|at| is_it(&image[*at..at + NODE]));
+    let mut damaged = leaves.map(|at| {
+        let (leaf, mut image) = (&image[at..at + NODE], image.clone());
+        // Both copies.
+        for block in image.chunks_exact_mut(NODE).filter(|block| *block == leaf) {
+            block[NODE / 2] ^= 1;
+        }
+        image
+    });
+    let is_needed = |image: &Vec<u8>| {
+        let device = Arc::new(MemoryDevice::from_bytes(image.clone()));
+        opened(&device, PendingLog::Replay).is_err()
+    };
+    let found = damaged.find(is_needed).expect("the items fill a leaf");
+    Arc::new(MemoryDevice::from_bytes(found))
+}
+
+/// Writes every other sector, so that each is an extent.
+fn write_pieces(file: &File) -> Vec<u8> {
+    let mut content = Vec::new();
+    for number in 0..200_u8 {
+        file.write_at(&[number + 1; 4096], u64::from(number) * 8192).unwrap();
+        content.extend([[number + 1; 4096], [0; 4096]].concat());
+    }
+    content.truncate(content.len() - 4096);
+    content
+}
+
+/// A committed file with other contents, and a new one, both with contents that were fsynced.
+fn with_pieces() -> (Lab, [u64; 2], Vec<u8>) {
+    let lab = lab();
+    // With a data block group, or else a sync would be a full commit.
+    lab.create("filler").write_at(&vec![1; 1 << 20], 0).unwrap();
+    let old = lab.create("old");
+    old.write_at(b"old", 0).unwrap();
+    lab.fs.commit().unwrap();
+    let new = lab.create("new");
+    let content = write_pieces(&old);
+    write_pieces(&new);
+    old.sync_all().unwrap();
+    new.sync_all().unwrap();
+    let numbers = [&old, &new].map(|file| file.inode().id().number);
+    (lab, numbers, content)
+}
+
+#[test]
+fn damaged_contents_are_left_out_unless_partial_ones_are_wanted() {
+    for (which, name, before) in [(0, "old", &b"old"[..]), (1, "new", b"")] {
+        let (lab, numbers, content) = with_pieces();
+        let device = crashed_without_a_leaf(lab, numbers[which], EXTENT_DATA);
+        let image = device.snapshot();
+        let missing = |what| {
+            let fs = opened(&device, what).unwrap();
+            let found = fs.read(name).unwrap();
+            let other = fs.read(["new", "old"][which]).unwrap();
+            assert!(other == content, "the other file is whole");
+            let [file] = &fs.replayed().unwrap().incomplete[..] else { panic!("one file") };
+            let file = file.clone();
+            assert_eq!((file.inode.number, file.size), (numbers[which], content.len() as u64));
+            fs.close().unwrap();
+            check(&device);
+            (found, file)
+        };
+        let (found, file) = missing(PendingLog::Salvage);
+        assert!(found == before && !file.is_partial, "{name}");
+        let device = Arc::new(MemoryDevice::from_bytes(image));
+        let fs = opened(&device, PendingLog::SalvagePartial).unwrap();
+        let found = fs.read(name).unwrap();
+        let mut expected = content.clone();
+        for range in &file.missing {
+            let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+            assert!(range.len() > 100 * 1024, "{range:?}");
+            expected[range].fill(0);
+        }
+        if file.missing[0].start == 0 {
+            expected[..before.len()].copy_from_slice(before);
+        }
+        assert!(found == expected, "{name}");
+        assert!(fs.replayed().unwrap().incomplete[0].is_partial);
+        fs.close().unwrap();
+        check(&device);
+    }
+}
+
+#[test]
+fn contents_whose_checksums_are_unreadable_are_left_out() {
+    let (lab, numbers, _) = with_pieces();
+    let device = crashed_without_a_leaf(lab, u64::MAX - 9, CSUM);
+    let fs = opened(&device, PendingLog::Salvage).unwrap();
+    let incomplete = &fs.replayed().unwrap().incomplete;
+    let numbers_found: Vec<_> = incomplete.iter().map(|file| file.inode.number).collect();
+    // The extents of the first file are in other leaves.
+    assert!(numbers_found.contains(&numbers[0]), "{incomplete:?}");
+    for (number, name, before) in [(numbers[0], "old", &b"old"[..]), (numbers[1], "new", b"")] {
+        let is_incomplete = incomplete.iter().any(|file| file.inode.number == number);
+        assert_eq!(fs.read(name).unwrap() == before, is_incomplete, "{name}");
+    }
+    fs.close().unwrap();
+    check(&device);
+}
+
+/// The image of a crash with a log, whose primary superblock is damaged at an offset.
+fn crashed_with_superblock(at: usize) -> Arc<MemoryDevice> {
+    let lab = lab();
+    lab.fs.commit().unwrap();
+    let file = lab.create("file");
+    file.write_at(b"content", 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    lab.fs.abandon();
+    let mut image = lab.device.snapshot();
+    image[0x1_0000 + at] ^= 1;
+    Arc::new(MemoryDevice::from_bytes(image))
+}
+
+#[test]
+fn log_in_a_damaged_superblock_is_found_by_a_salvage() {
+    const LABEL: usize = 0x12b;
+    let device = crashed_with_superblock(LABEL);
+    let read =
+        OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]).unwrap();
+    assert!(matches!(read.metadata("file"), Err(Error::NotFound)));
+    let said = read.notices()[0].to_string();
+    assert!(said.contains("a log that was pending is not replayed"), "{said}");
+    drop(read);
+    let refused = opened(&device, PendingLog::Replay).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("a log that was pending may be lost"), "{refused}");
+    let fs = opened(&device, PendingLog::Salvage).unwrap();
+    assert_eq!(fs.read("file").unwrap(), b"content");
+    fs.close().unwrap();
+    assert_eq!(opened(&device, PendingLog::Replay).unwrap().notices(), []);
+    check(&device);
+}
+
+/// Each field that a log depends on, and the magic number, which it does not.
+#[test]
+fn log_in_a_damaged_superblock_is_not_guessed() {
+    let fields = [("fsid", 0x20), ("generation", 0x48), ("root", 0x50), ("chunk root", 0x58)];
+    let log = [("log root", 0x60), ("log root", 0x61), ("level", 0xc8)];
+    for (field, at) in fields.into_iter().chain(log) {
+        let device = crashed_with_superblock(at);
+        let before = device.snapshot();
+        let refused = opened(&device, PendingLog::Salvage).map(drop);
+        assert!(matches!(refused, Err(Error::Open(_))), "{field}: {refused:?}");
+        assert!(device.snapshot() == before, "{field}: it was written to");
+    }
+    let device = crashed_with_superblock(0x40);
+    assert_eq!(opened(&device, PendingLog::Salvage).unwrap().read("file").unwrap(), b"content");
 }

@@ -36,15 +36,33 @@ pub(crate) struct Logs {
 pub(crate) struct Unread {
     /// The subvolume; `None` for a block of the log root tree.
     pub(crate) subvolume: Option<TreeId>,
+    /// The keys that it may have.
+    pub(crate) keys: KeyRange,
     /// The reason.
     pub(crate) error: Error,
+}
+
+/// The keys from one on, up to and without another, or to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub(crate) first: Key,
+    pub(crate) end: Option<Key>,
+}
+
+impl KeyRange {
+    const ALL: Self = Self { first: Key::MIN, end: None };
+
+    /// Returns the keys that a block may have.
+    fn of(expected: &Expectation) -> Self {
+        Self { first: expected.first_key.unwrap_or(Key::MIN), end: expected.end }
+    }
 }
 
 /// The log of one subvolume.
 pub(crate) struct LogTree {
     pub(crate) subvolume: TreeId,
-    /// Whether blocks of the tree were skipped when its leaves were collected.
-    pub(crate) torn: bool,
+    /// The keys of blocks that were skipped when the leaves were collected.
+    pub(crate) gaps: Vec<KeyRange>,
     tree: Tree,
     /// The leaves, in the order of their keys.
     leaves: Vec<(Logical, Expectation)>,
@@ -89,13 +107,14 @@ impl Gatherer<'_> {
         let subvolume = TreeId(item.key.offset);
         if !is_log || !subvolume.is_subvolume() {
             let error = LogError { subvolume: None, key: Some(item.key), why: LogDamage::NotALog };
-            return self.pass_over(None, error.into()).map(|()| None);
+            return self.pass_over(None, KeyRange::ALL, error.into()).map(|()| None);
         }
         let root = Root::from(&RootItem::parse(item.data).expect("verified with its block"));
         let before = self.unread.len();
         let leaves = self.leaves(Some(subvolume), root)?;
-        let (torn, tree) = (self.unread.len() > before, Tree::new(TreeId::TREE_LOG, root));
-        Ok(Some(LogTree { subvolume, torn, tree, leaves }))
+        let gaps = self.unread[before..].iter().map(|unread| unread.keys).collect();
+        let tree = Tree::new(TreeId::TREE_LOG, root);
+        Ok(Some(LogTree { subvolume, gaps, tree, leaves }))
     }
 
     /// Pins all blocks of a tree; returns its leaves.
@@ -107,7 +126,7 @@ impl Gatherer<'_> {
         while let Some((logical, expected)) = left.pop() {
             let space = self.transactions.space();
             if let Err(error) = space.pin_log_block(self.transactions.tree_roots(), logical) {
-                self.pass_over(of, error.into())?;
+                self.pass_over(of, KeyRange::of(&expected), error.into())?;
             } else if expected.level == 0 {
                 leaves.push((logical, expected));
             } else if let Some(node) = self.read(of, logical, &expected)? {
@@ -125,15 +144,15 @@ impl Gatherer<'_> {
     ) -> Result<Option<TreeBlock>> {
         match self.transactions.volume().read_block(logical, expected) {
             Ok(block) => Ok(Some(block)),
-            Err(error) => self.pass_over(of, error.into()).map(|()| None),
+            Err(error) => self.pass_over(of, KeyRange::of(expected), error.into()).map(|()| None),
         }
     }
 
-    fn pass_over(&mut self, subvolume: Option<TreeId>, error: Error) -> Result<()> {
+    fn pass_over(&mut self, subvolume: Option<TreeId>, keys: KeyRange, error: Error) -> Result<()> {
         if !self.tolerant {
             return Err(error);
         }
-        self.unread.push(Unread { subvolume, error });
+        self.unread.push(Unread { subvolume, keys, error });
         Ok(())
     }
 }
@@ -157,13 +176,15 @@ impl LogTree {
         LogError { subvolume: Some(self.subvolume), key: Some(key), why }.into()
     }
 
-    /// Returns its leaves in the order of their keys, each read when it is asked for.
+    /// Returns its leaves in the order of their keys, each with the keys that it may have, and read
+    /// when it is asked for.
     pub(crate) fn leaves<'a>(
         &'a self,
         tree_roots: &'a TreeRoots,
-    ) -> impl Iterator<Item = Result<TreeBlock>> + 'a {
+    ) -> impl Iterator<Item = (KeyRange, Result<TreeBlock>)> + 'a {
         let read = |(logical, expected): &(Logical, Expectation)| {
-            Ok(tree_roots.store().volume().read_block(*logical, expected)?)
+            let block = tree_roots.store().volume().read_block(*logical, expected);
+            (KeyRange::of(expected), block.map_err(Error::from))
         };
         self.leaves.iter().map(read)
     }

@@ -120,7 +120,12 @@ impl Replay<'_> {
         if extents.is_refused(on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
             return Ok(());
         }
-        let checksums = self.checksums_of(key, &inode, on_disk, &kind)?;
+        let checksums = match kind {
+            PendingExtentKind::Regular(_, compression) => {
+                self.checksums_of(key, inode.item().flags, on_disk, compression.is_some())?
+            }
+            _ => Vec::new(),
+        };
         let fresh = extents.is_first(on_disk);
         let transactions = self.nodes.transactions()?;
         self.nodes.replay_file(&inode, |file| {
@@ -146,20 +151,18 @@ impl Replay<'_> {
 
     /// Returns the checksums that the log has for a range of an extent, or for all of it if it is
     /// compressed.
-    fn checksums_of(
+    pub(super) fn checksums_of(
         &self,
         key: Key,
-        inode: &Inode,
+        flags: InodeFlags,
         extent: &RegularExtent,
-        kind: &PendingExtentKind,
+        is_compressed: bool,
     ) -> Result<Vec<(Logical, Vec<u8>)>> {
-        let has_none = inode.item().flags.contains(InodeFlags::NODATASUM);
-        let (skip, bytes) = match kind {
-            _ if has_none => return Ok(Vec::new()),
-            PendingExtentKind::Regular(_, Some(_)) => (0, extent.disk_bytes),
-            PendingExtentKind::Regular(_, None) => (extent.offset, extent.bytes),
-            _ => return Ok(Vec::new()),
-        };
+        if flags.contains(InodeFlags::NODATASUM) {
+            return Ok(Vec::new());
+        }
+        let (skip, bytes) =
+            if is_compressed { (0, extent.disk_bytes) } else { (extent.offset, extent.bytes) };
         // Cannot overflow: the extent lies in the address space, and the range in the extent.
         let start = extent.disk.0 + skip;
         let found = self.log.checksums(self.tree_roots(), start, start + bytes);

@@ -17,15 +17,21 @@ impl Replay<'_> {
         report: &mut Replayed,
     ) -> Result<()> {
         let id = self.id(key.objectid);
-        if let Some(inode) = self.nodes.replay_find(id)? {
+        let existing = self.nodes.replay_find(id)?;
+        let existing_size = existing.as_ref().map(|inode| inode.item().size);
+        if let Some(inode) = existing {
             self.check_kind(key, logged.kind, inode.kind())?;
             if !self.torn {
                 self.remove_xattrs(&inode)?;
                 self.remove_names(key, &inode, report)?;
             }
         }
-        let inode = self.nodes.replay_inode(id, logged)?;
+        let Some(logged) = self.completed(logged, existing_size, id, report) else {
+            return Ok(());
+        };
+        let inode = self.nodes.replay_inode(id, &logged)?;
         match logged.kind {
+            _ if self.without_contents.contains(&id.number) => {}
             FileKind::Regular => {
                 // Before extents are added: some may be preallocated beyond EOF.
                 self.nodes.replay_cut(&inode)?;

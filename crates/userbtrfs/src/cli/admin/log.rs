@@ -1,15 +1,17 @@
 //! `log`: replaying a pending log, with or without what is damaged, or letting go of it; and
 //! `dump log`, which tells what is in it.
 
+mod report;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::Value;
 use userbtrfs::dump::{self, dump_log};
-use userbtrfs::{Counted, OpenOptions, PendingLog, Replayed, SkippedItem};
+use userbtrfs::{OpenOptions, PendingLog};
 use userbtrfs_volume::Volume;
 
 use crate::cli::args::{Format, Global};
@@ -17,14 +19,15 @@ use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{device_to_read, is_open_elsewhere, patiently};
 use crate::cli::output::{print_json, stdout};
 use crate::cli::{fail, printed, unless_closed};
+use report::Report;
 
 /// What is done with a log.
 #[derive(Subcommand)]
 pub(crate) enum LogVerb {
     /// Bring back what was fsynced since the last commit
     Replay(LogArgs),
-    /// Bring back all but what is damaged, and list that
-    Salvage(LogArgs),
+    /// Replay all but what is damaged, and list that; the exit status is then 1
+    Salvage(SalvageArgs),
     /// Show what would be lost, and throw it away
     Discard(LogArgs),
 }
@@ -35,10 +38,24 @@ pub(crate) struct LogArgs {
     pub(crate) image: ImageArgs,
 }
 
+#[derive(clap::Args)]
+pub(crate) struct SalvageArgs {
+    #[command(flatten)]
+    log: LogArgs,
+    /// Replay contents of files of which a part is missing: there the file has what the last commit
+    /// has, or zeros. Without this option such a file keeps its contents of the last commit, and is
+    /// empty if it is new
+    #[arg(long)]
+    partial: bool,
+}
+
 pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
     match verb {
         LogVerb::Replay(args) => settle(global, args, PendingLog::Replay, "log-replay"),
-        LogVerb::Salvage(args) => settle(global, args, PendingLog::Salvage, "log-salvage"),
+        LogVerb::Salvage(args) => {
+            let how = if args.partial { PendingLog::SalvagePartial } else { PendingLog::Salvage };
+            settle(global, &args.log, how, "log-salvage")
+        }
         LogVerb::Discard(args) => {
             // Who closes the pipe has seen enough of what is lost.
             let shown = unless_closed(show(global, args))?;
@@ -75,17 +92,17 @@ fn open(image: &ImageArgs) -> Result<Volume> {
 }
 
 fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Result<ExitCode> {
-    let Some(replayed) = settle_quietly(args, what)? else {
+    let Some(report) = settle_quietly(args, what)? else {
         return none_pending(global, name, &args.image.name());
     };
     printed(match global.format {
-        Format::Json => print_json(name, &document(&replayed)),
-        Format::Text => print(&replayed),
+        Format::Json => print_json(name, &report.document()),
+        Format::Text => print(&report),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Replayed>> {
+fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Report>> {
     let named = || args.image.name();
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
@@ -93,8 +110,15 @@ fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Replayed>> 
     let opened = patiently(|| options.open(&args.image.image), is_open_elsewhere);
     let mut filesystem = opened.map_err(|error| args.image.explain(error))?;
     let replayed = filesystem.take_replayed();
+    let report = replayed.map(|replayed| Report::new(&filesystem, replayed));
     filesystem.close().with_context(named)?;
-    Ok(replayed)
+    Ok(report)
+}
+
+fn print(report: &Report) -> Result<()> {
+    let mut out = stdout();
+    report.write(&mut out)?;
+    Ok(out.flush()?)
 }
 
 fn none_pending(global: &Global, name: &str, image: &str) -> Result<ExitCode> {
@@ -107,40 +131,4 @@ fn none_pending(global: &Global, name: &str, image: &str) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn print(replayed: &Replayed) -> Result<()> {
-    let Replayed { generation, subvolumes, inodes, names_added, names_removed, .. } = replayed;
-    let mut out = stdout();
-    writeln!(out, "Replayed what was fsynced after generation {generation}:")?;
-    writeln!(out, "{} of {}", Counted(*inodes, "inode"), Counted(*subvolumes, "subvolume"))?;
-    writeln!(out, "{} came, {names_removed} went", Counted(*names_added, "name"))?;
-    writeln!(out, "{} of files", Counted(replayed.extents, "range"))?;
-    writeln!(out, "{} deleted", Counted(replayed.deleted, "inode"))?;
-    for left_out in &replayed.left_out {
-        writeln!(out, "left out: {}", left_out.error)?;
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn document(replayed: &Replayed) -> Value {
-    json!({
-        "generation": replayed.generation,
-        "subvolumes": replayed.subvolumes,
-        "inodes": replayed.inodes,
-        "names_added": replayed.names_added,
-        "names_removed": replayed.names_removed,
-        "extents": replayed.extents,
-        "deleted": replayed.deleted,
-        "left_out": replayed.left_out.iter().map(left_out).collect::<Value>(),
-    })
-}
-
-fn left_out(left_out: &SkippedItem) -> Value {
-    json!({
-        "subvolume": left_out.subvolume.map(|id| id.0),
-        "item": left_out.key.map(|key| key.to_string()),
-        "damage": left_out.error.to_string(),
-    })
 }

@@ -72,6 +72,11 @@ impl ImageArgs {
                 return anyhow!("{}: {text}", self.name());
             }
         }
+        if is_of_replay(&error) {
+            let hint = "\"log salvage\" skips what is damaged, and --no-log-replay, or the mount \
+                        options ro,nologreplay, read without the log";
+            return anyhow!("{error:#} ({hint})").context(self.name());
+        }
         let error = match find_device_error(&error) {
             Some(DeviceError::NoLocks { .. }) => {
                 anyhow!("{error} (--no-lock opens it without a lock)")
@@ -126,6 +131,11 @@ fn is_without_superblock(error: &Error) -> bool {
         _ => cause.downcast_ref::<OpenError>(),
     });
     matches!(open, Some(OpenError::Superblock { .. } | OpenError::TooSmall { .. }))
+}
+
+fn is_of_replay(error: &Error) -> bool {
+    let is_it = |cause: &userbtrfs::Error| matches!(cause, userbtrfs::Error::Replay(_));
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(is_it))
 }
 
 fn find_device_error(error: &Error) -> Option<&DeviceError> {

@@ -1,0 +1,164 @@
+//! The contents of files that a damaged log does not have.
+//!
+//! 1. A block that cannot be read is known by the range of its keys, which its parent has. Whatever
+//!    items of that range the log had may be missing.
+//! 2. All damage that concerns contents is known before the first inode changes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key};
+
+use super::{Replay, Replayed};
+use crate::error::InodeId;
+use crate::log::items::{Content, KeyRange, LogItem};
+
+/// A file whose logged contents are damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IncompleteFile {
+    /// The file.
+    pub inode: InodeId,
+    /// Its size when it was logged, in bytes.
+    pub size: u64,
+    /// The ranges of bytes that may have been logged, and cannot be had; in order.
+    pub missing: Vec<Range<u64>>,
+    /// Whether the rest of the contents was replayed: then the missing ranges hold what the last
+    /// commit has there, or zeros. Otherwise the file has the contents of the last commit, and is
+    /// empty if it is new.
+    pub is_partial: bool,
+}
+
+/// What cannot be read of the contents in a log.
+#[derive(Default)]
+pub(super) struct Missing {
+    /// Keys of blocks that cannot be read.
+    gaps: Vec<KeyRange>,
+    /// By inode: the ranges of damaged items.
+    ranges: BTreeMap<u64, Vec<Range<u64>>>,
+}
+
+impl Missing {
+    pub(super) fn of(gaps: &[KeyRange]) -> Self {
+        Self { gaps: gaps.to_vec(), ranges: BTreeMap::new() }
+    }
+
+    pub(super) fn add_gap(&mut self, gap: KeyRange) {
+        self.gaps.push(gap);
+    }
+
+    pub(super) fn add_range(&mut self, inode: u64, range: Range<u64>) {
+        self.ranges.entry(inode).or_default().push(range);
+    }
+
+    /// Returns what is missing of a file of this size, in order and without overlaps.
+    pub(super) fn in_file(&self, inode: u64, size: u64) -> Vec<Range<u64>> {
+        let gaps = self.gaps.iter().filter_map(|gap| in_gap(gap, inode));
+        let ranges = gaps.chain(self.ranges.get(&inode).into_iter().flatten().cloned());
+        let mut ranges: Vec<_> = ranges.map(|it| it.start..it.end.min(size)).collect();
+        ranges.retain(|range| range.start < range.end);
+        ranges.sort_by_key(|range| range.start);
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            match joined.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => joined.push(range),
+            }
+        }
+        joined
+    }
+}
+
+/// Returns the offsets of the extents of an inode whose keys lie in a gap.
+fn in_gap(gap: &KeyRange, inode: u64) -> Option<Range<u64>> {
+    let extent = |offset| Key::new(inode, ItemKind::EXTENT_DATA, offset);
+    let (first, last) = (extent(0), extent(u64::MAX));
+    if gap.first > last || gap.end.is_some_and(|end| end <= first) {
+        return None;
+    }
+    let start = if gap.first < first { 0 } else { gap.first.offset };
+    let end = gap.end.filter(|end| *end <= last).map_or(u64::MAX, |end| end.offset);
+    Some(start..end)
+}
+
+impl Replay<'_> {
+    /// Finds the contents whose checksums the log should have, and which cannot be read. An inode
+    /// comes before its extents.
+    pub(super) fn check_checksums(&mut self, key: Key, item: &LogItem<'_>) {
+        match item {
+            LogItem::Inode(inode) => self.flags = inode.flags,
+            LogItem::Extent(extent) => {
+                if let Content::Regular(on_disk, compression) = &extent.content
+                    && self.checksums_of(key, self.flags, on_disk, compression.is_some()).is_err()
+                {
+                    self.missing.add_range(key.objectid, extent.start..extent.end);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the item that an inode of the log is to become. If its contents are not complete it
+    /// is reported, and its size stays. Returns `None` if the inode is left out.
+    pub(super) fn completed(
+        &mut self,
+        logged: &InodeItem,
+        existing_size: Option<u64>,
+        inode: InodeId,
+        report: &mut Replayed,
+    ) -> Option<InodeItem> {
+        let missing = self.missing.in_file(inode.number, logged.size);
+        let has_contents = matches!(logged.kind, FileKind::Regular | FileKind::Symlink);
+        if missing.is_empty() || !has_contents {
+            return Some(logged.clone());
+        }
+        // Half a target is none.
+        let is_partial = self.partial && logged.kind == FileKind::Regular;
+        let size = logged.size;
+        report.incomplete.push(IncompleteFile { inode, size, missing, is_partial });
+        if is_partial {
+            return Some(logged.clone());
+        }
+        self.without_contents.insert(inode.number);
+        if logged.kind == FileKind::Symlink && existing_size.is_none() {
+            self.excluded.insert(inode.number);
+            return None;
+        }
+        Some(InodeItem { size: existing_size.unwrap_or(0), ..logged.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(objectid: u64, kind: ItemKind, offset: u64) -> Key {
+        Key::new(objectid, kind, offset)
+    }
+
+    #[test]
+    fn gap_covers_the_extents_whose_keys_lie_in_it() {
+        let gap = |first, end| in_gap(&KeyRange { first, end }, 300);
+        let extent = |offset| key(300, ItemKind::EXTENT_DATA, offset);
+        let (before, after) =
+            (key(300, ItemKind::XATTR_ITEM, 7), key(301, ItemKind::INODE_ITEM, 0));
+        assert_eq!(gap(Key::MIN, None), Some(0..u64::MAX));
+        assert_eq!(gap(before, Some(extent(8192))), Some(0..8192));
+        assert_eq!(gap(extent(4096), Some(after)), Some(4096..u64::MAX));
+        assert_eq!(gap(extent(4096), Some(extent(8192))), Some(4096..8192));
+        assert_eq!(gap(after, None), None);
+        assert_eq!(gap(before, Some(extent(0))), None);
+    }
+
+    #[test]
+    fn missing_ranges_of_a_file_are_joined_and_end_with_it() {
+        let mut missing = Missing::default();
+        for range in [8192..12288, 0..4096, 4096..6000, 20_000..u64::MAX] {
+            missing.add_range(300, range);
+        }
+        assert_eq!(missing.in_file(300, 30_000), [0..6000, 8192..12288, 20_000..30_000]);
+        assert_eq!(missing.in_file(300, 9000), [0..6000, 8192..9000]);
+        assert_eq!(missing.in_file(300, 0), []);
+        assert_eq!(missing.in_file(301, 30_000), []);
+    }
+}
