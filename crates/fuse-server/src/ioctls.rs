@@ -14,9 +14,10 @@ mod record;
 mod search;
 
 use userbtrfs_engine::api::{self, Inode, InodeFlags};
-use userbtrfs_fuse::{Errno, Invalidation, Ioctl, NodeId, Request};
+use userbtrfs_fuse::{Caller, Errno, Invalidation, Ioctl, NodeId, Request};
 
 use crate::errno;
+use crate::rights::admit;
 use crate::server::FuseServer;
 use record::Reader;
 
@@ -34,6 +35,11 @@ const INO_LOOKUP: u32 = 0xd000_9412;
 const DEV_INFO: u32 = 0xd000_941e;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+
+/// `FS_IOC_GETFSLABEL`, `FS_IOC_SETFSLABEL`, and the size of their argument.
+const GET_LABEL: u32 = 0x8100_9431;
+const SET_LABEL: u32 = 0x4100_9432;
+const LABEL_BYTES: usize = 256;
 
 /// The size of `struct fsxattr`: the flags are first, then fields that btrfs does not use.
 const EXTENDED_BYTES: usize = 28;
@@ -115,8 +121,27 @@ impl FuseServer {
             DEV_INFO => self.device_info(it.input),
             FS_INFO => self.filesystem_info(),
             GET_SUBVOL_INFO => self.subvolume_info(inode),
+            GET_LABEL => {
+                let mut label = self.filesystem.superblock().label.clone();
+                label.resize(LABEL_BYTES, 0);
+                Ok(label)
+            }
+            SET_LABEL => self.set_label(&request.caller, it.input),
             _ => Err(Errno::NOTTY),
         }
+    }
+}
+
+impl FuseServer {
+    /// Sets the label, durably. It is the text before the first NUL, of which there is one.
+    fn set_label(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
+        admit(caller)?;
+        let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
+        if label.len() == input.len() {
+            return Err(Errno::INVAL);
+        }
+        self.filesystem.set_label(label).map_err(errno)?;
+        Ok(Vec::new())
     }
 }
 

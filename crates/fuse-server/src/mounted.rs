@@ -69,12 +69,7 @@ impl Mounted {
         options: &Options,
     ) -> Result<Self, StartError> {
         let served = Arc::new(FuseServer::new(filesystem, options.device.clone()));
-        let mut config = Config {
-            // A node that the kernel has forgotten must not be found by its number again: its inode
-            // may have been deleted.
-            flags: InitFlags::LOCAL_DISK.difference(InitFlags::EXPORT_SUPPORT),
-            ..Config::default()
-        };
+        let mut config = Config { flags: InitFlags::LOCAL_DISK, ..Config::default() };
         config.threads = options.threads.unwrap_or(config.threads);
         let server = Arc::clone(&served);
         let session = Arc::new(Session::start(mount, server, &config)?);

@@ -64,6 +64,11 @@ impl FuseServer {
 
     /// Finds a name.
     pub(crate) fn find(&self, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        match name.as_bytes() {
+            b"." => return self.find_again(parent),
+            b".." => return self.find_parent(parent),
+            _ => {}
+        }
         let dir = self.dir(parent)?;
         match dir.lookup(name.as_bytes()) {
             Ok(inode) => {
@@ -73,6 +78,36 @@ impl FuseServer {
             Err(Error::NotFound) => Ok(Entry::absent(FOREVER)),
             Err(error) => Err(errno(error)),
         }
+    }
+
+    /// Finds a node that the kernel has forgotten, for a file handle. The kernel compares the
+    /// generation, since another inode may have the number.
+    fn find_again(&self, node: NodeId) -> Result<Entry, Errno> {
+        match self.inode(node).metadata() {
+            Ok(metadata) if metadata.nlink == 0 => Err(Errno::STALE),
+            Ok(metadata) => self.refer_as(&metadata, node),
+            Err(Error::NoInode(_)) => Err(Errno::STALE),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    /// Finds the directory of a directory, for a file handle. Nothing is above the root.
+    fn find_parent(&self, node: NodeId) -> Result<Entry, Errno> {
+        let dir = self.dir(node)?;
+        if node == NodeId::ROOT {
+            return self.refer(dir.inode());
+        }
+        let id = dir.inode().id();
+        let parent = dir.parent().map_err(errno)?.ok_or(Errno::STALE)?;
+        if parent != id {
+            return self.refer(&self.filesystem.inode(parent));
+        }
+        // The root of a subvolume.
+        let info = self.filesystem.subvolume(id.subvolume).map_err(errno)?;
+        let (Some(subvolume), Some(number)) = (info.parent, info.dir) else {
+            return Err(Errno::STALE);
+        };
+        self.refer(&self.filesystem.inode(InodeId { subvolume, number }))
     }
 
     /// Creates an inode that has a mode, by `make`.

@@ -42,6 +42,10 @@ bitflags! {
         const ALLOW_OTHER = 1 << 6;
         /// The kernel checks permissions by the attributes.
         const DEFAULT_PERMISSIONS = 1 << 7;
+        /// Symbolic links are not followed. The helper may not know it.
+        const NO_SYMLINK_FOLLOW = 1 << 8;
+        /// Times are written with other changes of the inode. The helper may not know it.
+        const LAZY_TIME = 1 << 9;
     }
 }
 
@@ -74,6 +78,12 @@ pub struct MountOptions {
     pub max_read: Option<u32>,
     /// How to mount.
     pub way: MountMethod,
+    /// Unmounts when this process ends, however it does: the helper mounts, and watches it. Not
+    /// for block devices.
+    pub auto_unmount: bool,
+    /// Options of a security module, such as `context=`, which the kernel reads. The helper refuses
+    /// them.
+    pub security: Vec<String>,
 }
 
 /// Why mounting or unmounting failed.
@@ -155,6 +165,8 @@ pub struct Mount {
     point: PathBuf,
     device: OwnedFd,
     by_helper: bool,
+    /// The helper that watches this process ends with it.
+    _watch: Option<OwnedFd>,
     /// The device number, if it could be found.
     number: Option<DeviceNumber>,
 }
@@ -171,14 +183,16 @@ impl Mount {
         };
         let point = point.canonicalize().map_err(wrong)?;
         let by_helper = match options.way {
-            MountMethod::Auto => !rustix::process::geteuid().is_root(),
+            MountMethod::Auto => options.auto_unmount || !rustix::process::geteuid().is_root(),
             MountMethod::Direct => false,
             MountMethod::Helper => true,
         };
-        let mount = if by_helper { helper::mount } else { direct::mount };
-        let device = mount(&point, options)?;
+        let (device, watch) = match by_helper {
+            true => helper::mount(&point, options)?,
+            false => (direct::mount(&point, options)?, None),
+        };
         let number = number_at(&point);
-        Ok(Self { point, device, by_helper, number })
+        Ok(Self { point, device, by_helper, _watch: watch, number })
     }
 
     /// Returns the mount point, an absolute path.

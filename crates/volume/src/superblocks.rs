@@ -10,7 +10,9 @@
 use std::fmt;
 
 use userbtrfs_device::{Buffer, Device, Request};
-use userbtrfs_format::{Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use userbtrfs_format::{
+    LABEL_LEN_MAX, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock,
+};
 
 use crate::Volume;
 use crate::error::{OpenError, SuperblockMirrorError, WriteError};
@@ -137,6 +139,15 @@ impl Volume {
         (superblock.log_root, superblock.log_root_level) = (Some(root), level);
         let [primary, ..] = SUPERBLOCK_OFFSETS;
         self.write_primary(&superblock, primary).map(drop)
+    }
+
+    /// Sets the label of the current superblock, and so of the next one that is written. Panics if
+    /// it has more than 255 bytes.
+    pub fn set_label(&self, label: &[u8]) {
+        assert!(label.len() <= LABEL_LEN_MAX, "the label fits");
+        let mut superblock = (*self.superblock()).clone();
+        superblock.label = label.to_vec();
+        self.set_superblock(superblock);
     }
 
     fn write_primary(

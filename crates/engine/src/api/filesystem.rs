@@ -5,9 +5,9 @@ use std::path::Path;
 
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
-use userbtrfs_format::{Quoted, Superblock, TreeId};
+use userbtrfs_format::{LABEL_LEN_MAX, Quoted, Superblock, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::{Commits, Discards, LogStats, TransactionManager};
+use userbtrfs_transaction::{Commits, Discards, HandleKind, LogStats, TransactionManager};
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
 use super::options::RootSubvolume;
@@ -213,6 +213,21 @@ impl Filesystem {
         if let Some(transactions) = &self.inner.transactions {
             transactions.fail("it was abandoned");
         }
+    }
+
+    /// Sets the label, which is durable when this returns. Fails with [`Error::Invalid`] if it has
+    /// more than 255 bytes, or a NUL or a newline.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
+        if label.len() > LABEL_LEN_MAX || label.iter().any(|byte| matches!(byte, 0 | b'\n')) {
+            return Err(Error::Invalid("a label has at most 255 bytes, and no NUL or newline"));
+        }
+        // Any change makes a commit write the superblock.
+        let handle = transactions.start(HandleKind::Operation)?;
+        transactions.volume().set_label(label);
+        handle.subvolume_changed(TreeId::FS);
+        drop(handle);
+        Ok(transactions.commit()?)
     }
 
     /// Ends all writing, as in a power failure, except for what `first` makes durable; concurrent

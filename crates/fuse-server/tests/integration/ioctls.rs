@@ -249,3 +249,47 @@ assert flags[:4] == bytes(4), flags
         });
     }
 }
+
+/// Sets a label by ioctl, and prints it or the error.
+const SET_LABEL: &str = r#"
+import fcntl, os, sys
+file = os.open(".", os.O_RDONLY)
+label = os.fsencode(sys.argv[1])
+try:
+    fcntl.ioctl(file, 0x41009432, label + bytes(256 - len(label)) if label else b"x" * 256)
+    answer = bytearray(256)
+    fcntl.ioctl(file, 0x81009431, answer)
+    print(answer.rstrip(b"\0").decode())
+except OSError as error:
+    print(os.strerror(error.errno))
+"#;
+
+#[test]
+fn label_is_set_by_root_and_shown_as_linux_shows_it() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") {
+        return;
+    }
+    site.format_with(&["-L", "old"]);
+    let program = site.at("label.py");
+    std::fs::write(&program, SET_LABEL).unwrap();
+    let set = |label: &str| format!("python3 {} '{label}'", program.display());
+    let (longest, long) = ("x".repeat(255), "y".repeat(200));
+    let answers =
+        |root: &Path| ["new label", &longest, &long].map(|label| shell(root, &set(label)));
+    let ours = site.with_ours(|root| {
+        nobody_does(root, &format!("{} | grep 'Operation not permitted'", set("mine")));
+        // Linux says so in its log, too.
+        assert_eq!(shell(root, &set("")), "Invalid argument\n");
+        answers(root)
+    });
+    assert_eq!(ours, ["new label\n", &format!("{longest}\n"), &format!("{long}\n")]);
+    let shown = site.with_linux("noatime", |root| {
+        let label = shell(root, "btrfs filesystem label .");
+        assert_eq!(answers(root), ours);
+        label
+    });
+    assert_eq!(shown.trim_end(), long);
+    let shown = shell(&site.at(""), "btrfs check image 2>&1");
+    assert!(shown.contains("no error found"), "{shown}");
+}

@@ -15,6 +15,7 @@ mod contents;
 mod direct;
 mod ends;
 mod full;
+mod handles;
 mod ioctls;
 mod limits;
 mod listing;

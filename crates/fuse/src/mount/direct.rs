@@ -62,6 +62,9 @@ fn data(device: &OwnedFd, mode: u32, options: &MountOptions) -> String {
     if options.flags.contains(MountFlags::DEFAULT_PERMISSIONS) {
         data.push_str(",default_permissions");
     }
+    for option in &options.security {
+        write!(data, ",{option}").expect("a string takes all that is written");
+    }
     for (name, value) in [("max_read", options.max_read), ("blksize", options.block_size)] {
         if let Some(value) = value {
             write!(data, ",{name}={value}").expect("a string takes all that is written");
@@ -78,6 +81,8 @@ fn system_flags(flags: MountFlags) -> SystemFlags {
         (MountFlags::NO_EXEC, SystemFlags::NOEXEC),
         (MountFlags::NO_ATIME, SystemFlags::NOATIME),
         (MountFlags::SYNCHRONOUS, SystemFlags::SYNCHRONOUS),
+        (MountFlags::NO_SYMLINK_FOLLOW, SystemFlags::NOSYMFOLLOW),
+        (MountFlags::LAZY_TIME, SystemFlags::LAZYTIME),
     ];
     pairs
         .into_iter()

@@ -22,8 +22,12 @@ const HELPER: &str = "fusermount3";
 /// The environment variable with the descriptor number of the helper's socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts, and returns the descriptor of the FUSE device.
-pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Mounts, and returns the descriptor of the FUSE device; and, if the helper is to unmount when this
+/// process ends, the socket by which it notices that.
+pub(super) fn mount(
+    point: &Path,
+    options: &MountOptions,
+) -> Result<(OwnedFd, Option<OwnedFd>), MountError> {
     if options.block_size.is_some() {
         return Err(MountError::BlockDevice);
     }
@@ -37,9 +41,15 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     // Closes our copy of the helper's end, so that `receive` ends when the helper does.
     drop(command);
     let device = receive(&ours);
+    if options.auto_unmount
+        && let Ok(Some(device)) = device
+    {
+        // It ends after this process, or after the socket is closed.
+        return Ok((device, Some(ours)));
+    }
     let output = child.wait_with_output().map_err(|error| no_helper(&error))?;
     match device {
-        Ok(Some(device)) if output.status.success() => Ok(device),
+        Ok(Some(device)) if output.status.success() => Ok((device, None)),
         _ => Err(refused(&output)),
     }
 }
@@ -97,9 +107,19 @@ fn text(options: &MountOptions) -> OsString {
         (MountFlags::SYNCHRONOUS, "sync"),
         (MountFlags::ALLOW_OTHER, "allow_other"),
         (MountFlags::DEFAULT_PERMISSIONS, "default_permissions"),
+        (MountFlags::NO_SYMLINK_FOLLOW, "nosymfollow"),
+        (MountFlags::LAZY_TIME, "lazytime"),
     ];
     let set = names.into_iter().filter(|(flag, _)| options.flags.contains(*flag));
     let mut parts: Vec<String> = set.map(|(_, name)| name.to_owned()).collect();
+    if rustix::process::getuid().is_root() {
+        // Unlike mount(2), the helper denies them to root, too, unless they are named.
+        let named = [(MountFlags::NO_SUID, "suid"), (MountFlags::NO_DEV, "dev")];
+        let allowed = named.iter().filter(|(flag, _)| !options.flags.contains(*flag));
+        parts.extend(allowed.map(|(_, name)| (*name).to_owned()));
+    }
+    parts.extend(options.auto_unmount.then(|| "auto_unmount".to_owned()));
+    parts.extend(options.security.iter().map(|option| escaped(option)));
     parts.extend(options.max_read.map(|bytes| format!("max_read={bytes}")));
     if !options.subtype.is_empty() {
         parts.push(format!("subtype={}", escaped(&options.subtype)));
@@ -126,7 +146,9 @@ mod tests {
             max_read: Some(4096),
             ..MountOptions::default()
         };
-        assert_eq!(text(&options), "ro,allow_other,max_read=4096,subtype=x,fsname=a\\,b\\\\c");
+        let of_root = if rustix::process::getuid().is_root() { "suid,dev," } else { "" };
+        let rest = "max_read=4096,subtype=x,fsname=a\\,b\\\\c";
+        assert_eq!(text(&options).to_str(), Some(&*format!("ro,allow_other,{of_root}{rest}")));
     }
 
     #[test]

@@ -296,3 +296,54 @@ fn writes_are_durable_after_the_commit_interval() {
     assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
     site.judge();
 }
+
+/// A server that is killed leaves a dead mount, unless the helper watches it.
+#[test]
+fn auto_unmount_unmounts_after_the_server_was_killed() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("fusermount3") {
+        return;
+    }
+    let mut child = site.serve(&["-o", "auto_unmount"]);
+    fs::write(site.point().join("file"), "content").unwrap();
+    let device = "mknod device c 1 3 && echo x >device && cp /bin/true . && chmod u+s true";
+    linux::run(Command::new("sh").args(["-ec", device]).current_dir(site.point())).unwrap();
+    let line = site.line().unwrap();
+    assert!(
+        !line.contains("nosuid") && !line.contains("nodev"),
+        "as root otherwise mounts: {line}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the unmount", || !site.is_mounted());
+    site.judge();
+    let child = site.serve(&["-o", "auto_unmount"]);
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+}
+
+#[test]
+fn symbolic_links_are_not_followed_with_nosymfollow() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&["-o", "nosymfollow,lazytime"]).good();
+    fs::write(site.point().join("file"), "content").unwrap();
+    std::os::unix::fs::symlink("file", site.point().join("link")).unwrap();
+    let error = fs::read(site.point().join("link")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::LOOP));
+    assert_eq!(fs::read_link(site.point().join("link")).unwrap(), Path::new("file"));
+    let line = site.line().unwrap();
+    assert!(line.contains("nosymfollow") && line.contains("lazytime"), "{line}");
+    site.umount();
+    site.judge();
+}
+
+/// The kernel decides on security contexts: without a module that has them it refuses them.
+#[test]
+fn security_context_reaches_the_kernel() {
+    let Some(site) = Site::new() else { return };
+    if Path::new("/sys/fs/selinux").exists() {
+        return;
+    }
+    let said = site.mount(&["-o", "context=\"system_u:object_r:x:s0:c1,c2\""]).bad();
+    assert!(said.contains("mount failed: Invalid argument"), "{said}");
+}

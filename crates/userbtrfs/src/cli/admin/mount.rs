@@ -107,6 +107,10 @@ impl<'a> MountTarget<'a> {
         let image = wishes.image(&args.image)?;
         let name = image.name();
         let is_root = rustix::process::geteuid().is_root();
+        ensure!(
+            !(wishes.auto_unmount && is_block_device(&image.image)),
+            "{name}: mount option auto_unmount: not for block devices"
+        );
         // Of what is only read there may be several mounts, which the kernel would take for one.
         let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image.image);
         Ok(Self { global, args, wishes, image, name, is_claimed, loop_device: None })
@@ -283,6 +287,8 @@ impl<'a> MountTarget<'a> {
             subtype: KIND.to_owned(),
             block_size: self.is_claimed.then_some(BLOCK),
             flags: self.wishes.flags,
+            auto_unmount: self.wishes.auto_unmount,
+            security: self.wishes.security.clone(),
             ..MountOptions::default()
         };
         let mounted = patiently(

@@ -37,6 +37,10 @@ pub(super) struct OptionList {
     discard: bool,
     /// Whether an image file is mounted by way of a loop device.
     pub(super) loop_device: bool,
+    /// Whether it is unmounted when the server ends, however that does.
+    pub(super) auto_unmount: bool,
+    /// Options that a security module reads.
+    pub(super) security: Vec<String>,
     storage: Storage,
 }
 
@@ -76,7 +80,6 @@ const MEANINGLESS: &[&str] = &[
     "diratime",
     "dirsync",
     "enospc_debug",
-    "lazytime",
     "max_inline",
     "metadata_ratio",
     "noacl",
@@ -84,7 +87,6 @@ const MEANINGLESS: &[&str] = &[
     "nobarrier",
     "noenospc_debug",
     "noflushoncommit",
-    "nolazytime",
     "norelatime",
     "nospace_cache",
     "nossd",
@@ -116,6 +118,7 @@ const SILENT: &[&str] = &[
     "nogroup",
     "noiversion",
     "nomand",
+    "nonempty",
     "noowner",
     "nouser",
     "nousers",
@@ -127,6 +130,21 @@ const SILENT: &[&str] = &[
     "_netdev",
 ];
 
+/// What cannot be done, and why.
+const REFUSED: &[(&str, &str)] = &[
+    ("clear_cache", "\"btrfs rescue clear-space-cache\" does that"),
+    ("degraded", "filesystems of several devices are not supported"),
+    ("device", "filesystems of several devices are not supported"),
+    ("fatal_errors", "not supported"),
+    ("flushoncommit", "the server cannot have the kernel write its pages back at a commit"),
+    ("recovery", "\"btrfs rescue\" does that"),
+    ("rescue", "only rescue=nologreplay is supported"),
+    ("usebackuproot", "\"btrfs rescue\" does that"),
+];
+
+/// Options that a security module reads.
+const SECURITY: &[&str] = &["context", "defcontext", "fscontext", "rootcontext"];
+
 /// Options that set a flag of the mount, or take it back.
 const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("allow_other", MountFlags::ALLOW_OTHER, true),
@@ -134,15 +152,19 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("atime", MountFlags::NO_ATIME, false),
     ("dev", MountFlags::NO_DEV, false),
     ("exec", MountFlags::NO_EXEC, false),
+    ("lazytime", MountFlags::LAZY_TIME, true),
     ("noatime", MountFlags::NO_ATIME, true),
     ("nodev", MountFlags::NO_DEV, true),
     ("noexec", MountFlags::NO_EXEC, true),
+    ("nolazytime", MountFlags::LAZY_TIME, false),
     ("nosuid", MountFlags::NO_SUID, true),
+    ("nosymfollow", MountFlags::NO_SYMLINK_FOLLOW, true),
     ("relatime", MountFlags::NO_ATIME, false),
     ("ro", MountFlags::READ_ONLY, true),
     ("rw", MountFlags::READ_ONLY, false),
     ("strictatime", MountFlags::NO_ATIME, false),
     ("suid", MountFlags::NO_SUID, false),
+    ("symfollow", MountFlags::NO_SYMLINK_FOLLOW, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
 ];
 
@@ -153,7 +175,8 @@ Mount options:
   subvol=PATH, subvolid=ID   Mount this subvolume, not the default one; both may say which it is
   commit=SECONDS             Commit that long after a change; 0 is only when asked to [default: 30]
   notreelog, treelog         Have fsync commit; have it write a log, which is the default
-  nologreplay, norecovery    With ro, leave a log that is pending alone
+  nologreplay, norecovery, rescue=nologreplay
+                             With ro, leave a log that is pending alone
   discard, nodiscard         Give free space back to the device, or not, which is the default
   nodatacow, datacow         Overwrite data of new files in place, without checksums, or elsewhere,
                              which is the default
@@ -166,9 +189,12 @@ Mount options:
   loop                       Mount an image file by way of a loop device, as root: sync and umount
                              then wait for the server, as they do for block devices
   offset=BYTES, partition=N  As --offset and --partition
+  auto_unmount               Unmount when the server ends, however that does; not for block devices
+  context=, fscontext=, defcontext=, rootcontext=
+                             As in mount(8), for security modules; as root
   allow_other                Let other users in
   fsname=NAME                What the table of mounts shows in place of an image file
-  noatime, nodev, noexec, nosuid, sync, atime, dev, exec, suid, async
+  noatime, nodev, noexec, nosuid, sync, lazytime, nosymfollow, atime, dev, exec, suid, async
                              As in mount(8)
 
 Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
@@ -196,17 +222,23 @@ impl OptionList {
             replay: true,
             discard: false,
             loop_device: false,
+            auto_unmount: false,
+            security: Vec::new(),
             storage: Storage { cow: true, sums: true },
         };
         for list in lists {
             let list = list.to_str().context("mount options that are not UTF-8")?;
-            for option in list.split(',').filter(|option| !option.is_empty()) {
+            for option in split(list).filter(|option| !option.is_empty()) {
                 if !wishes.take(option)? {
                     ensure!(sloppy, "unknown mount option \"{option}\"");
                     wishes.meaningless.push(option.to_owned());
                 }
             }
         }
+        ensure!(
+            !(wishes.auto_unmount && wishes.loop_device),
+            "mount option auto_unmount: not for block devices, nor with loop"
+        );
         ensure!(wishes.replay || wishes.is_read_only(), "nologreplay goes with ro alone");
         Ok(wishes)
     }
@@ -237,6 +269,17 @@ impl OptionList {
             self.meaningless.push(option.to_owned());
             return Ok(true);
         }
+        if option == "rescue=nologreplay" {
+            self.replay = false;
+            return Ok(true);
+        }
+        if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+            bail!("mount option {option}: {why}");
+        }
+        if SECURITY.contains(&name) && value.is_some() {
+            self.security.push(option.to_owned());
+            return Ok(true);
+        }
         match value {
             None => Ok(self.take_word(name)),
             Some(value) => self.take_value(name, value),
@@ -251,6 +294,7 @@ impl OptionList {
         match word {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "auto_unmount" => self.auto_unmount = true,
             "loop" => self.loop_device = true,
             "notreelog" => self.tree_log = false,
             "nologreplay" | "norecovery" => self.replay = false,
@@ -350,6 +394,15 @@ impl OptionList {
     }
 }
 
+/// Splits a list at its commas, but for those in double quotes, as in a security context.
+fn split(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    })
+}
+
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| anyhow!("mount option {name}={value}: not a number"))
 }
@@ -405,6 +458,8 @@ mod tests {
             let value = match *name {
                 "io_uring" => "=on",
                 "partition" => "=1",
+                "rescue" => "=nologreplay",
+                name if SECURITY.contains(&name) => "=label",
                 name if with_value.contains(&name) => "=1",
                 _ => "",
             };
@@ -426,14 +481,31 @@ mod tests {
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
         let wishes = parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
-        assert_eq!(wishes.meaningless.len(), 9);
+        assert_eq!(wishes.meaningless.len(), 7);
         assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
+    }
+
+    #[test]
+    fn quoted_security_context_keeps_its_commas() {
+        let wishes = parse("nodev,context=\"system_u:object_r:x:s0:c1,c2\",noexec").unwrap();
+        assert_eq!(wishes.security, ["context=\"system_u:object_r:x:s0:c1,c2\""]);
+        assert!(wishes.flags.contains(MountFlags::NO_DEV | MountFlags::NO_EXEC));
     }
 
     #[test]
     fn what_is_wrong_is_refused_by_name() {
         for (list, says) in [
-            ("ro,degraded", "unknown mount option \"degraded\""),
+            (
+                "ro,degraded",
+                "mount option degraded: filesystems of several devices are not supported",
+            ),
+            ("device=/dev/sdb", "mount option device=/dev/sdb: filesystems of several devices"),
+            ("ro,rescue=all", "mount option rescue=all: only rescue=nologreplay is supported"),
+            ("flushoncommit", "mount option flushoncommit: the server cannot"),
+            ("clear_cache", "clear-space-cache"),
+            ("ro,usebackuproot", "mount option usebackuproot: "),
+            ("auto_unmount,loop", "not for block devices"),
+            ("ro,degrade", "unknown mount option \"degrade\""),
             ("subvolume=a", "unknown mount option \"subvolume=a\""),
             ("ro=1", "unknown mount option \"ro=1\""),
             ("remount,ro", "what is mounted cannot be mounted anew"),
@@ -449,7 +521,7 @@ mod tests {
             let error = parse(list).unwrap_err().to_string();
             assert!(error.contains(says), "{error:?} does not say {says:?}");
         }
-        let sloppy = OptionList::parse(&["degraded".into()], true).unwrap();
-        assert_eq!(sloppy.meaningless, ["degraded"]);
+        let sloppy = OptionList::parse(&["degrade".into()], true).unwrap();
+        assert_eq!(sloppy.meaningless, ["degrade"]);
     }
 }
