@@ -69,6 +69,13 @@ impl FileDevice {
         }
     }
 
+    /// Withdraws what [`Self::serves`] published: another mount of the image is still served.
+    pub fn serves_no_more(&self, mount: u64) {
+        if let Some(lock) = &self.file.lock {
+            lock.serves_no_more(mount);
+        }
+    }
+
     /// Returns whether I/O may be submitted by io_uring.
     pub fn uses_io_uring(&self) -> bool {
         self.ring_depth.is_some()

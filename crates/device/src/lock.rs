@@ -110,6 +110,13 @@ impl ImageLock {
             let _ = set(&self.file, &bytes(self.kind.of_bytes(), at, 1));
         }
     }
+
+    /// Withdraws what [`Self::serves`] published.
+    pub(crate) fn serves_no_more(&self, mount: u64) {
+        if let Some(at) = place_of(mount) {
+            let _ = set(&self.file, &bytes(libc::F_UNLCK, at, 1));
+        }
+    }
 }
 
 fn place_of(mount: u64) -> Option<libc::off_t> {

@@ -30,6 +30,7 @@
 mod attributes;
 mod contents;
 pub mod control;
+mod group;
 mod ioctls;
 mod listing;
 mod lookup_counts;
@@ -43,6 +44,7 @@ mod shutdown;
 mod unreported_errors;
 mod xattrs;
 
+pub use group::MountGroup;
 pub use mounted::{EndError, Mounted, Options, StatsHandle, UnmountHandle};
 /// The part of the FUSE crate's API that mounts a directory.
 pub use userbtrfs_fuse::{

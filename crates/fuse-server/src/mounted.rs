@@ -16,6 +16,7 @@ use userbtrfs_fuse::{
 };
 use userbtrfs_sync::Arc;
 
+use crate::group::MountGroup;
 use crate::server::FuseServer;
 
 /// The options for serving a filesystem.
@@ -25,6 +26,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The path of the device or the image file, as shown to programs.
     pub device: PathBuf,
+    /// The mounts that share the filesystem.
+    pub group: MountGroup,
 }
 
 /// A filesystem that is mounted and served.
@@ -68,7 +71,7 @@ impl Mounted {
         filesystem: Filesystem,
         options: &Options,
     ) -> Result<Self, StartError> {
-        let served = Arc::new(FuseServer::new(filesystem, options.device.clone()));
+        let served = Arc::new(FuseServer::new(filesystem, options));
         let mut config = Config { flags: InitFlags::LOCAL_DISK, ..Config::default() };
         config.threads = options.threads.unwrap_or(config.threads);
         let server = Arc::clone(&served);
@@ -106,7 +109,9 @@ impl Mounted {
     /// then calls [`Mounted::end`], which an opener of the image already waits for.
     pub fn wait(&self) {
         self.session.wait_over();
-        self.served.filesystem.closing();
+        if self.served.member.is_last() {
+            self.served.filesystem.closing();
+        }
     }
 
     /// Waits until it is unmounted or stopped, makes everything durable, and closes.

@@ -20,8 +20,10 @@ use userbtrfs_fuse::{
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
 use crate::errno;
+use crate::group::Member;
 use crate::listing::ListingEnds;
 use crate::lookup_counts::LookupCounts;
+use crate::mounted::Options;
 use crate::names::{NewAttributes, created};
 use crate::node_ids::NodeIds;
 use crate::recent_writes::RecentWrites;
@@ -41,6 +43,8 @@ pub(crate) struct FuseServer {
     pub(crate) filesystem: Filesystem,
     /// The path of the device or the image, as shown to programs.
     pub(crate) device: PathBuf,
+    /// Among the mounts of the filesystem.
+    pub(crate) member: Member,
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
     pub(crate) ids: NodeIds,
@@ -56,9 +60,10 @@ pub(crate) struct FuseServer {
 }
 
 impl FuseServer {
-    pub(crate) fn new(filesystem: Filesystem, device: PathBuf) -> Self {
+    pub(crate) fn new(filesystem: Filesystem, options: &Options) -> Self {
         Self {
-            device,
+            device: options.device.clone(),
+            member: options.group.join(),
             is_writable: filesystem.is_writable(),
             ids: NodeIds::new(filesystem.root().inode().id()),
             filesystem,
@@ -101,14 +106,19 @@ impl FuseServer {
     }
 
     /// Releases the inodes without a name and makes everything durable, so that nothing is left to
-    /// be written or discarded. Called when there are no more requests. From now on, openers of the
-    /// image wait for the end.
+    /// be written or discarded. Called when there are no more requests. If it is the last mount,
+    /// openers of the image wait for the end from now on.
     pub(crate) fn settle(&self) {
-        self.filesystem.closing();
+        let is_last = self.member.is_last();
+        if is_last {
+            self.filesystem.closing();
+        }
         drop(self.lookup_counts.clear());
         // After a shutdown the error is expected: its caller chose what is durable.
         let is_wanted = self.filesystem.is_shut_down();
-        if let Err(error) = self.filesystem.finish()
+        // Another mount may have inodes open that have no name.
+        let done = if is_last { self.filesystem.finish() } else { self.filesystem.commit() };
+        if let Err(error) = done
             && !is_wanted
         {
             // The first of several errors tells most.

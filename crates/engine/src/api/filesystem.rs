@@ -26,6 +26,8 @@ use crate::share;
 #[derive(Clone)]
 pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
+    /// The directory at which paths start.
+    root: InodeId,
 }
 
 /// Fields are dropped in this order: each may need those after it.
@@ -37,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) files: Arc<PageCache>,
     pub(crate) nodes: Arc<Inodes>,
     pub(crate) window: u64,
+    /// The root directory of the subvolume that was opened.
     root: InodeId,
     /// Whether opening has completed.
     is_open: bool,
@@ -159,7 +162,15 @@ impl Filesystem {
         inner.replayed = replayed;
         inner.root.subvolume = root_subvolume(&inner, &options.root)?;
         inner.is_open = true;
-        Ok(Self { inner: Arc::new(inner) })
+        let root = inner.root;
+        Ok(Self { inner: Arc::new(inner), root })
+    }
+
+    /// Returns a handle of the same open filesystem whose paths start at the subvolume that
+    /// `options` name. They have no other effect. Fails if there is no such subvolume.
+    pub fn reopened(&self, options: &OpenOptions) -> Result<Self> {
+        let subvolume = root_subvolume(&self.inner, &options.root)?;
+        Ok(Self { inner: Arc::clone(&self.inner), root: InodeId { subvolume, ..self.root } })
     }
 
     /// Returns true if it was opened for writing, and still accepts changes.
@@ -204,7 +215,7 @@ impl Filesystem {
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(mut inner) => inner.close(),
-            Err(inner) => Self { inner }.commit(),
+            Err(inner) => inner.commit(),
         }
     }
 
@@ -298,7 +309,7 @@ impl Filesystem {
 
     /// Returns the directory at which paths start.
     pub fn root(&self) -> Dir {
-        Dir::new(self.inode(self.inner.root))
+        Dir::new(self.inode(self.root))
     }
 
     /// Returns the handle on an inode. If it does not exist, the first use reports that.
@@ -323,7 +334,7 @@ impl Filesystem {
     }
 
     fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
-        let find = || path::resolve(&self.inner.nodes, self.inner.root, path, last);
+        let find = || path::resolve(&self.inner.nodes, self.root, path, last);
         Inode::found(self, find)
     }
 

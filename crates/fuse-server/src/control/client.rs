@@ -68,7 +68,25 @@ pub enum AskError {
 ///
 /// An answer of unknown length ends with the mount.
 pub fn ask(point: &Path, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
-    let mut stream = connect(point)?;
+    converse(connect(point)?, words, out)
+}
+
+/// Like [`ask`], for the mount with this device number, wherever it is mounted.
+pub fn ask_device(device: u64, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts_of(&table, &name(device)).into_iter().next();
+    let unseen = || Line { point: PathBuf::from(name(device)), user: String::new() };
+    let mount = mount.unwrap_or_else(unseen);
+    let path = mount.point.clone();
+    converse(connect_to(device, mount, &path)?, words, out)
+}
+
+/// Returns the device number of what is mounted at a path.
+pub fn device_at(path: &Path) -> io::Result<u64> {
+    device_of(path)
+}
+
+fn converse(mut stream: UnixStream, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
     let mut question: Vec<u8> = words.iter().flat_map(|word| [word, &[0][..]].concat()).collect();
     question.push(0);
     stream.write_all(&question).map_err(AskError::Unanswered)?;
@@ -147,6 +165,10 @@ fn find(point: &Path) -> Result<(u64, Line), AskError> {
 
 fn connect(point: &Path) -> Result<UnixStream, AskError> {
     let (device, first) = find(point)?;
+    connect_to(device, first, point)
+}
+
+fn connect_to(device: u64, first: Line, point: &Path) -> Result<UnixStream, AskError> {
     let path = || point.to_owned();
     let sockets = directories().into_iter().filter(|directory| open_own(directory).is_ok());
     let mut streams =

@@ -30,7 +30,8 @@ impl Claimed {
         let held = Arc::new(PausedDevice::mounted(device.path()).unwrap());
         let mut options = OpenOptions::new();
         let filesystem = options.write(true).discard(true).open_devices(vec![held.clone()]);
-        let options = Options { threads: Some(2), device: device.path().into() };
+        let device = device.path().into();
+        let options = Options { threads: Some(2), device, ..Options::default() };
         let mounted = Mounted::start(mount, filesystem.unwrap(), &options).unwrap();
         Self { mounted, held }
     }

@@ -137,7 +137,7 @@ impl Ours {
         // It may be there from the last time.
         let _ = std::fs::create_dir(&point);
         let mount = Mount::new(&point, options).unwrap();
-        let options = Options { threads: Some(2), device: site.image() };
+        let options = Options { threads: Some(2), device: site.image(), ..Options::default() };
         Self { mounted: Mounted::start(mount, filesystem, &options).unwrap() }
     }
 

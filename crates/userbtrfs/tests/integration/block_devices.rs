@@ -70,7 +70,7 @@ fn block_device_works_as_an_image_file() {
     };
     crash("ours");
     assert_says(&on("dump super", &[]), &["log_root"]);
-    assert_says(&on("log replay", &[]), &["1 inode"]);
+    assert_says(&on("log replay", &[]), &["inodes: 1\n"]);
     assert_says(&on("dump log", &[]), &["no log is pending"]);
     crash("linux");
 

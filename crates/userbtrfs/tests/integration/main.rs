@@ -31,6 +31,7 @@ mod mount_kills;
 mod mount_memory;
 mod mount_options;
 mod mount_refusals;
+mod mount_shared;
 mod mount_waits;
 mod pending_logs;
 mod put;

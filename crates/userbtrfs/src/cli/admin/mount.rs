@@ -14,11 +14,12 @@
 //!    and the server would wait for itself.
 //! 7. A server in the background keeps no descriptor that its caller left open.
 
-mod control;
 pub(in crate::cli) mod helper;
 mod loop_device;
 mod options;
+mod questions;
 mod ready;
+mod shared;
 mod signals;
 
 use std::ffi::OsString;
@@ -29,12 +30,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::io::Errno;
 use signal_hook::iterator::Signals;
-use userbtrfs::device::{DeviceError, DropWritesDevice, FileDevice, FileOptions};
-use userbtrfs::mount::control::Control;
-use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
+use userbtrfs::device::{DeviceError, DropWritesDevice, FileDevice, FileOptions, mount_of_holder};
+use userbtrfs::mount::control::{self, AskError};
+use userbtrfs::mount::{KIND, Mount, MountError, MountGroup, MountOptions, Mounted, Options};
 use userbtrfs::{Error, Filesystem, Warning};
 
 use crate::cli::args::Global;
@@ -44,6 +45,7 @@ use crate::cli::host::signals::raise_open_files;
 use crate::cli::{complain, message, remark};
 use loop_device::LoopDevice;
 use options::OptionList;
+use shared::{HandedOver, SharedMounts};
 
 #[derive(clap::Args)]
 #[command(after_help = options::HELP)]
@@ -118,9 +120,12 @@ impl<'a> MountTarget<'a> {
 
     /// Mounts, and serves to the end.
     fn serve(&mut self) -> Result<ExitCode> {
-        let (mounted, switch, mut signals) = self.begin()?;
+        if let Some(code) = self.hand_over()? {
+            return Ok(code);
+        }
+        let (mounted, shared, mut signals) = self.begin()?;
         self.complain_of_failure(&mounted);
-        let control = self.listen(&mounted, switch);
+        let control = shared.listen(&mounted);
         if self.global.verbose > 0 && !self.is_claimed {
             remark(
                 self.global,
@@ -131,23 +136,51 @@ impl<'a> MountTarget<'a> {
         if self.args.say_ready {
             ready::say()?;
         }
-        let (unmount_handle, handle) = (mounted.unmount_handle(), signals.handle());
+        let (of_thread, handle) = (Arc::clone(&shared), signals.handle());
         let ender = move || {
             for _ in signals.forever() {
-                if let Err(error) = unmount_handle.stop() {
-                    complain(&error.to_string());
-                }
+                of_thread.stop();
             }
         };
         let ender = thread::Builder::new().spawn(ender).context("cannot start a thread")?;
-        mounted.wait();
-        let waiting = control.map(Control::close).unwrap_or_default();
+        let ended = shared.serve_with(mounted, control);
+        let others = shared.join_others();
         handle.close();
         ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
-        let ended = mounted.end().with_context(|| self.name.clone());
-        let why = ended.as_ref().err().map(message);
-        waiting.tell(why.as_deref().map_or(Ok(()), Err));
-        ended.map(|()| ExitCode::SUCCESS)
+        ended?;
+        Ok(if others { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Hands the mount to a server of this user that has the image open, if there is one. Returns
+    /// `None` if there is none, or it cannot be reached.
+    fn hand_over(&self) -> Result<Option<ExitCode>> {
+        let image = &self.image.image;
+        let opened = FileDevice::open(image, self.device_options());
+        let number = opened.err().filter(is_in_use).and_then(|_| mount_of_holder(image));
+        let Some(number) = number.filter(|number| control::is_mounted(*number)) else {
+            return Ok(None);
+        };
+        let dir = self.args.dir.canonicalize();
+        let dir = dir.with_context(|| self.args.dir.display().to_string())?;
+        let number = match shared::hand_over(number, self.args, &dir) {
+            Ok(HandedOver::Mounted) => None,
+            Ok(HandedOver::Bind(number, path)) => {
+                shared::bind(number, &path, &dir, &self.wishes)
+                    .with_context(|| self.name.clone())?;
+                Some(number)
+            }
+            Err(AskError::Refused(why)) if why == shared::ENDING => return Ok(None),
+            Err(AskError::Refused(why)) => bail!("{}: {why}", self.name),
+            Err(_) => return Ok(None),
+        };
+        if self.args.say_ready {
+            ready::say()?;
+        } else {
+            // In the foreground: as long as it is mounted.
+            let number = number.map_or_else(|| control::device_at(&dir), Ok)?;
+            let _ = control::ask_device(number, &[b"wait"], &mut Vec::new());
+        }
+        Ok(Some(ExitCode::SUCCESS))
     }
 
     /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
@@ -164,7 +197,7 @@ impl<'a> MountTarget<'a> {
         });
     }
 
-    fn begin(&mut self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
+    fn begin(&mut self) -> Result<(Mounted, Arc<SharedMounts>, Signals)> {
         self.tell_wishes();
         let path = source(&self.image.image).into();
         let (device, claimed) = self.claim()?;
@@ -173,13 +206,13 @@ impl<'a> MountTarget<'a> {
             Some(claimed) => claimed,
             None => (signals::heed()?, self.mount()?),
         };
-        let options = Options { threads: self.wishes.threads, device: path };
+        let group = MountGroup::default();
+        let options = Options { threads: self.wishes.threads, device: path, group: group.clone() };
         let mounted = Mounted::start(mount, filesystem, &options)?;
-        // Where it was gone before it had one, nobody has to find it.
-        if let Some(number) = mounted.number() {
-            device.serves(number);
-        }
-        Ok((mounted, switch, signals))
+        let of = (self.global, &self.image);
+        let shared = SharedMounts::new(of, &device, switch.as_ref(), group);
+        shared.add(&mounted);
+        Ok((mounted, shared, signals))
     }
 
     /// Opens the device; mounts a block device that the kernel claims.
@@ -218,12 +251,6 @@ impl<'a> MountTarget<'a> {
         }
     }
 
-    /// Answers who asks; a mount without that is one, too.
-    fn listen(&self, mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Option<Control> {
-        let say = |error| remark(self.global, &message(&error));
-        control::listen(mounted, switch).context("the control socket").map_err(say).ok()
-    }
-
     fn tell_wishes(&self) {
         if self.global.verbose > 0 {
             // Of a block device the kernel wants the path.
@@ -235,15 +262,18 @@ impl<'a> MountTarget<'a> {
         }
     }
 
-    fn open_device(&self) -> Result<FileDevice, DeviceError> {
-        let options = FileOptions {
+    fn device_options(&self) -> FileOptions {
+        FileOptions {
             writable: !self.wishes.is_read_only(),
             in_peace: true,
             io_uring: self.wishes.io_uring,
             claim: !self.is_claimed,
             ..self.image.file_options()
-        };
-        patiently(|| FileDevice::open(&self.image.image, options), is_in_use)
+        }
+    }
+
+    fn open_device(&self) -> Result<FileDevice, DeviceError> {
+        patiently(|| FileDevice::open(&self.image.image, self.device_options()), is_in_use)
     }
 
     fn explain(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -16,6 +16,8 @@ use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
 use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 
+use super::MountArgs;
+use super::shared::SharedMounts;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{OfMount, OnOff};
 use crate::cli::admin::subvolume;
@@ -39,6 +41,10 @@ struct Question {
 enum Asked {
     Stats,
     Sync,
+    /// Another mount of the image.
+    Mount(MountArgs),
+    /// Answered when the mount has ended.
+    Wait,
     Umount {
         /// End it, whoever uses it.
         #[arg(long)]
@@ -63,18 +69,20 @@ enum Asked {
 struct Served {
     stats_handle: StatsHandle,
     unmount_handle: UnmountHandle,
+    shared: Weak<SharedMounts>,
     /// Nothing where the mount is only read.
     switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
 }
 
 /// Answers from now on who asks about a mount. To be dropped before the mount ends.
-pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Result<Control> {
+pub(super) fn listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
     let served = Served {
         stats_handle: mounted.stats_handle(),
         unmount_handle: mounted.unmount_handle(),
-        switch,
+        switch: shared.switch.upgrade(),
+        shared: Arc::downgrade(shared),
         followers: Arc::default(),
     };
     let served = Arc::new(served);
@@ -95,6 +103,11 @@ impl Served {
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
             Asked::Sync => filesystem.commit()?,
+            Asked::Mount(args) => {
+                let shared = self.shared.upgrade().context("the mount is gone")?;
+                out = shared.mount_another(filesystem, &args)?;
+            }
+            Asked::Wait => return Ok(Answer::AtEnd(Box::new(|| Ok(())))),
             Asked::Umount { force, point } => return self.umount(force, &point),
             Asked::DropWrites { toggle } => self.drop_writes(toggle)?,
             Asked::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
