@@ -11,7 +11,10 @@
 //! 6. `unsafety`: `unsafe` is used only in files that are exempt for a stated reason.
 //! 7. `links`: links of documents inside the project are not broken.
 //! 8. `words`: plain English, as far as a search can check it, with counts that may only fall.
+//! 9. `cycles`: the files of one crate have no cycle of imports; counts only fall.
 
+mod counts;
+mod cycles;
 mod layers;
 mod links;
 mod reach;
@@ -34,7 +37,7 @@ pub(crate) struct Args {
     /// The workspace to check; the one this program was built from by default.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
     root: PathBuf,
-    /// Write lower counts into the table of `words`.
+    /// Write lower counts into the tables of `words` and `cycles`.
     #[arg(long)]
     update: bool,
 }
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let workspace = Workspace::load(&root)?;
     if args.update {
         words::update(&workspace, &root)?;
+        cycles::update(&workspace, &root)?;
     }
     let findings = check(&workspace);
     for finding in &findings {
@@ -84,6 +88,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     findings.extend(links::check(&workspace.texts));
     findings.extend(unsafety::check(&workspace.packages, &workspace.sources));
     findings.extend(words::check(workspace));
+    findings.extend(cycles::check(workspace));
     for text in &workspace.texts {
         findings.extend(text::check_words(text));
     }

@@ -47,7 +47,8 @@ fn declared(items: &[syn::Item], beside: &str, folder: &str, found: &mut Vec<Str
     }
 }
 
-fn path_attribute(module: &syn::ItemMod) -> Option<String> {
+/// Returns the value of `#[path]`.
+pub(super) fn path_attribute(module: &syn::ItemMod) -> Option<String> {
     module.attrs.iter().find_map(|attribute| match &attribute.meta {
         syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
             syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => Some(path.value()),
@@ -58,7 +59,7 @@ fn path_attribute(module: &syn::ItemMod) -> Option<String> {
 }
 
 /// Returns the folder of the modules of a file other than a root: `a/b/` for `a/b.rs`.
-fn module_folder(path: &str) -> String {
+pub(super) fn module_folder(path: &str) -> String {
     if path.ends_with("/mod.rs") {
         return parent(path);
     }
@@ -66,7 +67,7 @@ fn module_folder(path: &str) -> String {
 }
 
 /// Returns the folder of a file, with a trailing `/`.
-fn parent(path: &str) -> String {
+pub(super) fn parent(path: &str) -> String {
     path.rfind('/').map_or(String::new(), |at| path[..=at].to_owned())
 }
 

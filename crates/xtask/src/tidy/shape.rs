@@ -52,7 +52,7 @@ fn test_lines(source: &Source) -> usize {
 }
 
 /// Returns true for `#[cfg(test)]`, or a `cfg` that contains `test` among other conditions.
-fn is_cfg_test(attribute: &syn::Attribute) -> bool {
+pub(super) fn is_cfg_test(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let is_test = |token| matches!(token, TokenTree::Ident(ident) if ident == "test");
     let mut tokens = list.tokens.clone().into_iter().flat_map(|token| match token {

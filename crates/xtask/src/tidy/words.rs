@@ -7,14 +7,13 @@
 //! 4. `words.txt` has the allowed counts; they are zero for a crate that is not listed. A higher
 //!    count is a finding at the last place that breaks the rule; `--update` writes lower counts.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use syn::visit::Visit;
 
 use super::Finding;
+use super::counts::{self, Counts, crate_of};
 use super::workspace::{Source, Workspace};
 
 /// The path of the table, from the root of the workspace.
@@ -28,7 +27,7 @@ const OPENINGS: &[&str] =
 const TEST_NAMES: &[&str] = &["what_", "who_", "where_", "whoever_"];
 
 /// A rule that is counted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Who,
     Opening,
@@ -55,24 +54,21 @@ impl Rule {
     }
 }
 
-/// The count for each crate and rule.
-type Counts = BTreeMap<(String, Rule), usize>;
-
 /// Returns a finding for each count that is higher than in the table.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
-    let table = workspace.texts.iter().find(|text| text.path == TABLE);
-    let allowed = match table.map(|table| parse(&table.text)).transpose() {
-        Ok(allowed) => allowed.unwrap_or_default(),
+    let allowed = match load(workspace) {
+        Ok(allowed) => allowed,
         Err(error) => return vec![Finding::new(TABLE, 1, format!("{error:#}"))],
     };
     let found = workspace.sources.iter().flat_map(find).collect::<Vec<_>>();
-    let counts = count(&found);
-    let over = counts.iter().filter(|(key, n)| **n > allowed.get(*key).copied().unwrap_or(0));
-    over.map(|((name, rule), n)| {
-        let last = found.iter().rfind(|it| it.rule == *rule && crate_of(it.path) == *name);
-        let last = last.expect("it was counted");
-        let limit = allowed.get(&(name.clone(), *rule)).copied().unwrap_or(0);
-        let text = format!("{}; {name} has {n}, {TABLE} allows {limit}", rule.wanted());
+    let limit = |key: &str| allowed.get(key).copied().unwrap_or(0);
+    let counts = count(&found).into_iter();
+    let over = counts.filter(|(key, n)| *n > limit(key));
+    over.map(|(key, n)| {
+        let last = found.iter().rfind(|it| it.key() == key).expect("it was counted");
+        let name = crate_of(last.path);
+        let limit = limit(&key);
+        let text = format!("{}; {name} has {n}, {TABLE} allows {limit}", last.rule.wanted());
         Finding::new(last.path, last.line, text)
     })
     .collect()
@@ -83,22 +79,15 @@ pub(super) fn update(workspace: &Workspace, root: &Path) -> Result<()> {
     let over = check(workspace);
     ensure!(over.is_empty(), "counts rose: {}", over[0]);
     let found = workspace.sources.iter().flat_map(find).collect::<Vec<_>>();
-    let mut text = String::from("# crate, rule, count: see crates/xtask/src/tidy/words.rs\n");
-    for ((name, rule), n) in count(&found) {
-        writeln!(text, "{name} {} {n}", rule.name()).expect("a string takes all");
-    }
-    std::fs::write(root.join(TABLE), text).with_context(|| format!("cannot write {TABLE}"))
+    let head = "crate, rule, count: see crates/xtask/src/tidy/words.rs";
+    counts::write(root, TABLE, head, &count(&found))
 }
 
-fn parse(table: &str) -> Result<Counts> {
-    let mut counts = Counts::new();
-    for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let fields = line.split(' ').collect::<Vec<_>>();
-        let [name, rule, n] = fields[..] else { anyhow::bail!("not three fields: {line}") };
-        let rule = Rule::ALL.into_iter().find(|it| it.name() == rule);
-        let rule = rule.with_context(|| format!("no such rule: {line}"))?;
-        let n = n.parse().with_context(|| format!("no count: {line}"))?;
-        counts.insert((name.to_owned(), rule), n);
+fn load(workspace: &Workspace) -> Result<Counts> {
+    let counts = counts::load(workspace, TABLE)?;
+    for key in counts.keys() {
+        let rule = key.split_once(' ').with_context(|| format!("not three fields: {key}"))?.1;
+        ensure!(Rule::ALL.iter().any(|it| it.name() == rule), "no such rule: {rule}");
     }
     Ok(counts)
 }
@@ -106,15 +95,9 @@ fn parse(table: &str) -> Result<Counts> {
 fn count(found: &[Found<'_>]) -> Counts {
     let mut counts = Counts::new();
     for it in found {
-        *counts.entry((crate_of(it.path).to_owned(), it.rule)).or_default() += 1;
+        *counts.entry(it.key()).or_default() += 1;
     }
     counts
-}
-
-/// Returns NAME for `crates/NAME/..`, and the first folder for another file.
-fn crate_of(path: &str) -> &str {
-    let path = path.strip_prefix("crates/").unwrap_or(path);
-    path.split('/').next().unwrap_or(path)
 }
 
 /// A location that breaks a rule.
@@ -122,6 +105,13 @@ struct Found<'a> {
     path: &'a str,
     line: usize,
     rule: Rule,
+}
+
+impl Found<'_> {
+    /// Returns the crate and the rule, as in the table.
+    fn key(&self) -> String {
+        format!("{} {}", crate_of(self.path), self.rule.name())
+    }
 }
 
 fn find(source: &Source) -> Vec<Found<'_>> {
