@@ -12,8 +12,8 @@ use userbtrfs_testkit::linux::{Access, LoopDevice, Mount};
 
 use crate::bench::Bench;
 use crate::case::Step;
+use crate::durable::Durable;
 use crate::fresh::Fresh;
-use crate::fsync::Durable;
 use crate::report::Amount;
 use crate::sample::{Sample, timed};
 use crate::target::Target;

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use userbtrfs_testkit::linux::{self, Linux, Mount};
 
 use crate::args::Common;
-use crate::image::Image;
 use crate::interrupt::Interrupt;
 use crate::sample::timed;
 use crate::target::Target;
@@ -85,14 +84,14 @@ impl Bench {
     }
 
     /// Mounts an image read-only with Linux.
-    pub(crate) fn mount(&self, image: &Image) -> Result<Mount> {
-        self.linux.mount(image.path(), "ro,noatime")
+    pub(crate) fn mount(&self, image: &Path) -> Result<Mount> {
+        self.linux.mount(image, "ro,noatime")
     }
 
     /// Runs `act` with an image mounted; also returns the time of mounting and unmounting.
     pub(crate) fn mounted<T>(
         &self,
-        image: &Image,
+        image: &Path,
         act: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<(Duration, T)> {
         let (before, mount) = timed(|| self.mount(image))?;

@@ -64,7 +64,7 @@ impl Case for Extract {
                 cp.arg("-a").arg(mount).arg(destination.join(COPY));
                 durably(&destination, || bench.call(&mut cp))
             };
-            let (mount, sample) = bench.mounted(&self.image, copy)?;
+            let (mount, sample) = bench.mounted(self.image.path(), copy)?;
             Sample { mount: Some(mount), ..sample }
         } else {
             durably(&destination, || self.copy(bench, target, &destination))?

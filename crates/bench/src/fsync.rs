@@ -28,6 +28,7 @@ use crate::args::FsyncArgs;
 use crate::bench::{Bench, Destination};
 use crate::case::{Step, take_turns};
 use crate::content::Content;
+use crate::durable::Durable;
 use crate::fresh::Fresh;
 use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
@@ -76,26 +77,6 @@ struct Appends {
     jobs: u64,
     /// The number of fsyncs of each file.
     each: u64,
-}
-
-/// A file that grows.
-pub(crate) trait Durable: Send + Sync {
-    /// Writes data and makes it durable.
-    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()>;
-}
-
-impl Durable for File {
-    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        ensure!(self.write_at(bytes, offset)? == bytes.len(), "no space at {offset}");
-        Ok(self.sync_all()?)
-    }
-}
-
-impl Durable for fs::File {
-    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.write_all_at(bytes, offset)?;
-        Ok(self.sync_all()?)
-    }
 }
 
 impl Appends {

@@ -17,6 +17,7 @@ pub mod args;
 mod bench;
 mod case;
 mod content;
+mod durable;
 mod extract;
 mod floor;
 mod fresh;

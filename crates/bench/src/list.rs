@@ -49,7 +49,7 @@ impl Case for List {
             let find = |mount: &Path| {
                 timed(|| bench.call(Command::new("find").arg(mount))).map(|(work, ())| work)
             };
-            let (mount, work) = bench.mounted(&self.image, find)?;
+            let (mount, work) = bench.mounted(self.image.path(), find)?;
             return Ok(Sample { mount: Some(mount), ..Sample::of_work(work) });
         }
         let image = self.image.path();

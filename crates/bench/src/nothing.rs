@@ -29,7 +29,7 @@ use userbtrfs_fuse::{
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-use self::disk::Disk;
+use self::disk::{BLOCK, Disk};
 
 const SHARDS: usize = 64;
 
@@ -43,8 +43,6 @@ const KIND: u32 = 0o170_000;
 const FIRST_NAME: u64 = 3;
 /// The minimum size of a line of a listing, in bytes.
 const LINE_BYTES: u32 = 32;
-/// The block size, in bytes.
-const BLOCK: u32 = 4096;
 /// The number of blocks reported by statfs(2): 1 TiB.
 const BLOCKS: u64 = 1 << 28;
 const NAME_MAX: u32 = 255;

@@ -197,7 +197,7 @@ impl Case for Read<'_> {
                         _ => self.read(|| Ok(fs::File::open(path)?)),
                     }
                 };
-                let (mount, work) = bench.mounted(self.image, read)?;
+                let (mount, work) = bench.mounted(self.image.path(), read)?;
                 return Ok(Sample { mount: Some(mount), ..Sample::of_work(work) });
             }
             Target::Cli => self.print(bench)?,

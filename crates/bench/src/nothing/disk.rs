@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
-use super::BLOCK;
+/// The block size, in bytes.
+pub(super) const BLOCK: u32 = 4096;
 
 /// The data that is written, as much as one call writes.
 static BYTES: [u8; 1 << 20] = [0xb7; 1 << 20];
