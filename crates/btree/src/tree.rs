@@ -3,11 +3,6 @@
 use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
 use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use userbtrfs_sync::{BlockLabel, Nesting, TreeLock};
-use userbtrfs_volume::TreeBlock;
-use uuid::Uuid;
-
-use crate::NodeStore;
-use crate::source::{BlockSource, NoSpace};
 
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,23 +47,6 @@ impl Tree {
             #[cfg(debug_assertions)]
             searches: AtomicU64::new(0),
         }
-    }
-
-    /// Makes a new tree: its root is an empty leaf, allocated from `source`.
-    pub fn create(
-        id: TreeId,
-        store: &NodeStore,
-        source: &dyn BlockSource,
-        chunk_tree_uuid: Uuid,
-    ) -> Result<Self, NoSpace> {
-        let root = store.make(source, (id, 0, Logical(0)), Nesting::Root, |bytes, new| {
-            TreeBlock::empty(bytes, new, store.geometry(), chunk_tree_uuid)
-        })?;
-        let generation = source.generation();
-        let logical = root.header().logical;
-        let tree = Self::new(id, Root { logical, level: 0, generation });
-        tree.grew(1);
-        Ok(tree)
     }
 
     /// Returns the root. The caller holds no tree lock.

@@ -1,4 +1,4 @@
-//! Changing items of a tree, in key order.
+//! Making a tree, and changing its items in key order.
 //!
 //! 1. A leaf that the running transaction made is changed with nothing else locked for writing,
 //!    as long as nothing above it has to change.
@@ -6,17 +6,36 @@
 //! 3. In both cases all changes that fall into the leaf are made while it is locked.
 //! 4. Nothing is read while a tree lock is held: see [`crate::path`], invariant 3.
 
-use userbtrfs_format::Expectation;
+use userbtrfs_format::{Expectation, Logical, TreeId};
 use userbtrfs_sync::{Arc, Nesting, OwnedReadGuard, ReadGuard};
+use userbtrfs_volume::TreeBlock;
+use uuid::Uuid;
 
 use crate::edit::{Edit, EditError, Outcome, Reach, edit_leaf};
 use crate::path::{Path, Restart, SearchContext};
 use crate::search::{MissingBlock, ReadBlocks};
-use crate::source::BlockSource;
+use crate::source::{BlockSource, NoSpace};
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
 
 impl Tree {
+    /// Makes a new tree: its root is an empty leaf, allocated from `source`.
+    pub fn create(
+        id: TreeId,
+        store: &NodeStore,
+        source: &dyn BlockSource,
+        chunk_tree_uuid: Uuid,
+    ) -> Result<Self, NoSpace> {
+        let root = store.make(source, (id, 0, Logical(0)), Nesting::Root, |bytes, new| {
+            TreeBlock::empty(bytes, new, store.geometry(), chunk_tree_uuid)
+        })?;
+        let generation = source.generation();
+        let logical = root.header().logical;
+        let tree = Self::new(id, Root { logical, level: 0, generation });
+        tree.grew(1);
+        Ok(tree)
+    }
+
     /// Makes changes, whose keys ascend strictly. If it fails, the changes before the one that
     /// failed are made, and no others.
     pub fn apply<E: Edit>(
