@@ -6,11 +6,15 @@
 //! 4. After success the destination beyond the content is zero; after an error its content is
 //!    unspecified.
 
+mod error;
 pub mod lzo;
 mod zlib;
 mod zstd;
 
-pub use lzo::{BlockError, LzoError};
+use std::ops::RangeInclusive;
+
+pub use error::{CompressError, DecompressError, LzoError};
+pub use lzo::BlockError;
 
 /// The maximum number of bytes of a file in one compressed extent.
 pub const MAX_CONTENT: usize = 128 * 1024;
@@ -24,42 +28,6 @@ pub enum Compression {
     Lzo,
     /// A zstd frame (RFC 8878) whose window is at most [`MAX_CONTENT`].
     Zstd,
-}
-
-/// The reason why a stream could not be decompressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DecompressError {
-    /// The content of the stream is longer than the destination.
-    #[error("the stream holds more than the {limit} bytes expected")]
-    TooLong {
-        /// Length of the destination in bytes.
-        limit: usize,
-    },
-    /// The zlib stream is damaged: its header, a code, its end or its Adler-32.
-    #[error("damaged zlib stream")]
-    Zlib,
-    /// The zstd frame is damaged; the message is from zstd.
-    #[error("damaged zstd frame: {0}")]
-    Zstd(&'static str),
-    /// The LZO stream is damaged.
-    #[error("damaged lzo stream: {0}")]
-    Lzo(#[from] LzoError),
-}
-
-/// The reason why content could not be compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompressError {
-    /// The content is longer than [`MAX_CONTENT`].
-    #[error("{length} bytes are more than one compressed extent holds")]
-    TooLong {
-        /// Length of the content in bytes.
-        length: usize,
-    },
-    /// zstd returned an error; the message is from zstd.
-    #[error("zstd: {0}")]
-    Zstd(&'static str),
 }
 
 impl Compression {
@@ -93,18 +61,18 @@ impl Compression {
             return Err(CompressError::TooLong { length: src.len() });
         }
         match self {
-            Self::Zlib => zlib::compress(level, src, dst),
+            Self::Zlib => zlib::compress(level_within(level, zlib::LEVELS), src, dst),
             Self::Lzo => lzo::compress(src, dst),
-            Self::Zstd => zstd::compress(level, src, dst)?,
+            Self::Zstd => zstd::compress(level_within(level, zstd::LEVELS), src, dst)?,
         }
         Ok(())
     }
 }
 
-/// The level to use in the range `least..=most`; `None` and 0 select the default.
-fn level_within(level: Option<i32>, least: i32, most: i32) -> i32 {
+/// The level to use in this range; `None` and 0 select the default.
+fn level_within(level: Option<i32>, levels: RangeInclusive<i32>) -> i32 {
     const DEFAULT: i32 = 3;
-    level.filter(|&level| level != 0).unwrap_or(DEFAULT).clamp(least, most)
+    level.filter(|&level| level != 0).unwrap_or(DEFAULT).clamp(*levels.start(), *levels.end())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod framing;
 
 pub use decode::{BlockError, decompress_block};
 pub use encode::{compress_block, worst_length};
-pub use framing::{LzoError, compress, decompress};
+pub use framing::{compress, decompress};
 
 /// The end marker: encoded as a far copy of three bytes from the distance 16384.
 const END: [u8; 3] = [0x11, 0, 0];

@@ -3,10 +3,14 @@
 //! 1. Each thread keeps one decompressor, and one compressor for the level it used last.
 
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use super::{DecompressError, level_within};
+use super::error::DecompressError;
+
+/// The levels of btrfs.
+pub(super) const LEVELS: RangeInclusive<i32> = 1..=9;
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
@@ -35,8 +39,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, Decompress
     })
 }
 
-pub(super) fn compress(level: Option<i32>, src: &[u8], dst: &mut Vec<u8>) {
-    let level = level_within(level, 1, 9);
+pub(super) fn compress(level: i32, src: &[u8], dst: &mut Vec<u8>) {
     COMPRESSOR.with_borrow_mut(|slot| {
         let kept = slot.take().filter(|kept| kept.level == level);
         let compressor = &mut slot.insert(kept.unwrap_or_else(|| Leveled::new(level))).compressor;

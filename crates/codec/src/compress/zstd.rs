@@ -4,10 +4,14 @@
 //! 2. A frame's window is at most 2^17 bytes: Linux allocates no more to read one.
 
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 
 use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode};
 
-use super::{CompressError, DecompressError, level_within};
+use super::error::{CompressError, DecompressError};
+
+/// The levels of btrfs.
+pub(super) const LEVELS: RangeInclusive<i32> = -15..=15;
 
 /// Base-two logarithm of the largest window that Linux can read.
 const WINDOW_LOG: u32 = 17;
@@ -33,12 +37,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, Decompress
         .map_err(to_error)
 }
 
-pub(super) fn compress(
-    level: Option<i32>,
-    src: &[u8],
-    dst: &mut Vec<u8>,
-) -> Result<(), CompressError> {
-    let level = level_within(level, -15, 15);
+pub(super) fn compress(level: i32, src: &[u8], dst: &mut Vec<u8>) -> Result<(), CompressError> {
     dst.reserve(zstd_safe::compress_bound(src.len()));
     COMPRESSOR
         .with_borrow_mut(|context| {

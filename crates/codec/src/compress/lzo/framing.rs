@@ -6,7 +6,7 @@
 //! 4. A segment's header does not cross a sector boundary in the stream: fewer than four bytes
 //!    before a boundary are padding.
 
-use super::super::DecompressError;
+use super::super::error::{DecompressError, LzoError};
 use super::{BlockError, compress_block, decompress_block, worst_length};
 
 /// Bytes of content in a segment, and the unit of the boundaries that no header crosses.
@@ -14,68 +14,6 @@ const SECTOR: usize = 4096;
 
 /// Size of the stream's and of each segment's header.
 const HEADER: usize = 4;
-
-/// An error in an LZO stream. Offsets count from the stream's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LzoError {
-    /// The input is shorter than the stream's header.
-    #[error("{length} bytes hold no total length")]
-    NoHeader {
-        /// Length of the input.
-        length: usize,
-    },
-    /// The total length is less than its own header or more than the input.
-    #[error("total length {total} in {available} bytes")]
-    BadTotalLength {
-        /// The length the stream claims.
-        total: usize,
-        /// Length of the input.
-        available: usize,
-    },
-    /// The stream ends inside a segment's header.
-    #[error("segment header at {offset} crosses the end at {total}")]
-    HeaderPastEnd {
-        /// The start of the header.
-        offset: usize,
-        /// The stream's total length.
-        total: usize,
-    },
-    /// The segment is longer than any compressed sector.
-    #[error("segment at {offset} is {length} bytes long")]
-    SegmentTooLong {
-        /// The start of the segment's data.
-        offset: usize,
-        /// The length its header claims.
-        length: usize,
-    },
-    /// The segment ends beyond the stream.
-    #[error("segment at {offset} of {length} bytes crosses the end at {total}")]
-    SegmentPastEnd {
-        /// The start of the segment's data.
-        offset: usize,
-        /// The length its header claims.
-        length: usize,
-        /// The stream's total length.
-        total: usize,
-    },
-    /// A segment that is not the last decodes to less than a sector.
-    #[error("segment before {offset} holds {held} bytes and is not the last")]
-    ShortSegment {
-        /// The start of the next segment's header.
-        offset: usize,
-        /// The number of bytes that the short segment decoded to.
-        held: usize,
-    },
-    /// The block in a segment is damaged.
-    #[error("segment at {offset}: {source}")]
-    Block {
-        /// The start of the segment's data.
-        offset: usize,
-        /// The error in the block.
-        source: BlockError,
-    },
-}
 
 /// Decompresses the stream at the start of `src` and returns the length of its content.
 pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::DecompressError;
+use crate::compress::LzoError;
 use crate::compress::tests::{content, noise};
 
 fn encode(content: &[u8]) -> Vec<u8> {
