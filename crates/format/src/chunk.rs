@@ -5,14 +5,15 @@
 //! 2. The volume checks that its profile is supported and that its stripes lie on the devices.
 
 use bitflags::bitflags;
-use thiserror::Error;
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::prefix;
 use crate::key::RawKey;
-use crate::{FIRST_FREE_OBJECTID, ItemError, ItemKind, Key, Logical, Physical, SECTOR_SIZE};
+use crate::{
+    ChunkError, FIRST_FREE_OBJECTID, ItemError, ItemKind, Key, Logical, Physical, SECTOR_SIZE,
+};
 
 bitflags! {
     /// The type and profile of a block group.
@@ -133,46 +134,6 @@ impl Profile {
             Self::Raid1C4 => "RAID1C4",
         }
     }
-}
-
-/// A failed check of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ChunkError {
-    /// No stripe.
-    #[error("no stripes")]
-    NoStripes,
-    /// A start or length that is not a multiple of the sector size, or a length of 0.
-    #[error("{field} {value} is 0 or not aligned to sectors")]
-    Unaligned {
-        /// Which field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// A range past the end of the number space.
-    #[error("{start} + {len} overflows")]
-    Overflow {
-        /// Its start.
-        start: u64,
-        /// Its length.
-        len: u64,
-    },
-    /// A stripe length other than 64 KiB.
-    #[error("stripe length {0} is not 64 KiB")]
-    StripeLen(u64),
-    /// More than one profile, no type, types that exclude each other, or an unknown bit.
-    #[error("type {0:#x} is impossible")]
-    Flags(u64),
-    /// A number of stripes that the profile does not allow.
-    #[error("profile {profile} with {stripes} stripes ({sub_stripes} sub-stripes)")]
-    StripeCount {
-        /// The profile's name.
-        profile: &'static str,
-        /// The number of stripes.
-        stripes: u16,
-        /// The number of sub-stripes.
-        sub_stripes: u16,
-    },
 }
 
 /// A range of one device.

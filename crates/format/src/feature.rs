@@ -5,76 +5,8 @@
 //! 2. An unknown compat_ro bit, an incompat bit outside [`IncompatFlags::WRITABLE`] and every other
 //!    state of the filesystem but the ordinary one prevent writing only.
 
-use bitflags::bitflags;
-
-use crate::SECTOR_SIZE;
-use crate::superblock::{Superblock, SuperblockFlags, flag_names};
-
-bitflags! {
-    /// Features that a reader must support.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct IncompatFlags: u64 {
-        /// Extent items hold inline back references.
-        const MIXED_BACKREF = 1 << 0;
-        /// A default subvolume was set.
-        const DEFAULT_SUBVOL = 1 << 1;
-        /// Data and metadata share block groups.
-        const MIXED_GROUPS = 1 << 2;
-        /// LZO was used.
-        const COMPRESS_LZO = 1 << 3;
-        /// Zstandard was used.
-        const COMPRESS_ZSTD = 1 << 4;
-        /// Nodes larger than a page.
-        const BIG_METADATA = 1 << 5;
-        /// INODE_EXTREF items.
-        const EXTENDED_IREF = 1 << 6;
-        /// RAID5 or RAID6 block groups.
-        const RAID56 = 1 << 7;
-        /// METADATA_ITEM in place of EXTENT_ITEM for tree blocks.
-        const SKINNY_METADATA = 1 << 8;
-        /// Holes have no items.
-        const NO_HOLES = 1 << 9;
-        /// The UUID in tree blocks differs from the filesystem id in the superblock.
-        const METADATA_UUID = 1 << 10;
-        /// RAID1 with three or four copies.
-        const RAID1C34 = 1 << 11;
-        /// Zoned devices.
-        const ZONED = 1 << 12;
-        /// The second version of the extent tree (in development).
-        const EXTENT_TREE_V2 = 1 << 13;
-        /// The RAID stripe tree.
-        const RAID_STRIPE_TREE = 1 << 14;
-        /// Simple quotas.
-        const SIMPLE_QUOTA = 1 << 16;
-    }
-}
-
-impl IncompatFlags {
-    /// The bits that this crate can read. A RAID bit may stay set after the last block group of
-    /// that profile is removed; the chunk map refuses the profiles themselves.
-    pub const READABLE: Self = Self::all()
-        .difference(Self::ZONED)
-        .difference(Self::EXTENT_TREE_V2)
-        .difference(Self::RAID_STRIPE_TREE);
-
-    /// The bits that this crate can write. Simple quotas require an owner in each new extent.
-    pub const WRITABLE: Self = Self::READABLE.difference(Self::SIMPLE_QUOTA);
-}
-
-bitflags! {
-    /// Features that only a writer must support.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct CompatRoFlags: u64 {
-        /// The free space tree exists.
-        const FREE_SPACE_TREE = 1 << 0;
-        /// The free space tree is valid.
-        const FREE_SPACE_TREE_VALID = 1 << 1;
-        /// fs-verity was used.
-        const VERITY = 1 << 2;
-        /// Block group items are stored in a tree of their own.
-        const BLOCK_GROUP_TREE = 1 << 3;
-    }
-}
+use crate::flags::{CompatRoFlags, IncompatFlags, SuperblockFlags, flag_names};
+use crate::{SECTOR_SIZE, Superblock};
 
 /// The minimum number of tree blocks of a filesystem, as Linux checks it.
 const USED_BLOCKS_MIN: u64 = 6;

@@ -24,8 +24,10 @@ mod check;
 mod chunk;
 mod device;
 mod dir;
+mod error;
 mod extent;
 mod feature;
+mod flags;
 mod geometry;
 mod inode;
 mod item;
@@ -43,18 +45,18 @@ pub use block::{
     item_space,
 };
 pub use chunk::{
-    BlockGroupFlags, Chunk, ChunkError, Profile, STRIPE_LEN, Stripe, encode_sys_chunk_array,
-    sys_chunk_array,
+    BlockGroupFlags, Chunk, Profile, STRIPE_LEN, Stripe, encode_sys_chunk_array, sys_chunk_array,
 };
 pub use device::{DeviceExtent, DeviceItem};
 pub use dir::{DirEntry, DirEntryKind, dir_entries};
+pub use error::{ChunkError, ItemError};
 pub use extent::{
     FileExtent, FileExtentKind, HoleExtent, InlineExtent, MAX_COMPRESSED_EXTENT, RegularExtent,
 };
-pub use feature::{CompatRoFlags, IncompatFlags};
+pub use flags::{CompatRoFlags, IncompatFlags, SuperblockFlags};
 pub use geometry::Geometry;
 pub use inode::{FileKind, InodeFlags, InodeItem, InodeName, Timestamp, inode_extrefs, inode_refs};
-pub use item::{Item, ItemError};
+pub use item::Item;
 pub use key::{ItemKind, Key};
 pub use misc::{
     BalanceArgs, BalanceItem, DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus,
@@ -64,7 +66,7 @@ pub use root::{RootExtension, RootFlags, RootInode, RootItem, RootRef};
 pub use space::{BlockGroupItem, FreeSpaceInfo, csum_count};
 pub use superblock::{
     BackupRoot, LABEL_LEN_MAX, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, SYS_CHUNK_ARRAY_SIZE,
-    Superblock, SuperblockError, SuperblockFlags,
+    Superblock, SuperblockError,
 };
 pub use text::Quoted;
 

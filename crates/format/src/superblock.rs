@@ -10,7 +10,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::{DeviceItem, RawDeviceItem};
-use crate::{CompatRoFlags, IncompatFlags, ItemError, Logical, MAX_LEVEL, Physical, SECTOR_SIZE};
+use crate::flags::{CompatRoFlags, IncompatFlags, SuperblockFlags, flag_names};
+use crate::{ItemError, Logical, MAX_LEVEL, Physical, SECTOR_SIZE};
 
 /// The offsets of the superblock copies on each device that is large enough, in bytes.
 pub const SUPERBLOCK_OFFSETS: [Physical; 3] =
@@ -114,46 +115,6 @@ pub enum SuperblockError {
         /// The filesystem in the device item.
         found: Uuid,
     },
-}
-
-bitflags::bitflags! {
-    /// Flags of a superblock.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct SuperblockFlags: u64 {
-        /// The superblock was written.
-        const WRITTEN = 1 << 0;
-        /// Errors were found.
-        const ERROR = 1 << 2;
-        /// The device is a seed device.
-        const SEEDING = 1 << 32;
-        /// A metadata-only dump.
-        const METADUMP = 1 << 33;
-        /// A metadata-only dump, second version.
-        const METADUMP_V2 = 1 << 34;
-        /// The filesystem id is being changed.
-        const CHANGING_FSID = 1 << 35;
-        /// The filesystem id is being changed, second version.
-        const CHANGING_FSID_V2 = 1 << 36;
-        /// The filesystem is being converted to or from a block group tree.
-        const CHANGING_BG_TREE = 1 << 38;
-        /// The checksums of data are being changed.
-        const CHANGING_DATA_CSUM = 1 << 39;
-        /// The checksums of tree blocks are being changed.
-        const CHANGING_META_CSUM = 1 << 40;
-    }
-}
-
-impl SuperblockFlags {
-    /// Interrupted conversions.
-    pub const REFUSED: Self = Self::CHANGING_FSID
-        .union(Self::CHANGING_FSID_V2)
-        .union(Self::CHANGING_BG_TREE)
-        .union(Self::CHANGING_DATA_CSUM)
-        .union(Self::CHANGING_META_CSUM);
-
-    /// Restored metadata dumps. They are read and written like any other filesystem, as in Linux;
-    /// reading data that has checksums fails.
-    pub const METADUMPS: Self = Self::METADUMP.union(Self::METADUMP_V2);
 }
 
 /// One of the four backup sets of roots.
@@ -375,16 +336,6 @@ impl Superblock {
         }
         names
     }
-}
-
-/// The names of the bits that are set; the numbers of unknown ones.
-pub(crate) fn flag_names<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Vec<String> {
-    let mut names: Vec<String> =
-        flags.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', "-")).collect();
-    let unknown = flags.bits() & !F::all().bits();
-    names
-        .extend((0..u64::BITS).filter(|bit| unknown & (1 << bit) != 0).map(|b| format!("bit {b}")));
-    names
 }
 
 fn verify_checksum(raw: &RawSuperblock) -> Result<(ChecksumKind, Checksum), SuperblockError> {
