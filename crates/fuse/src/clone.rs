@@ -1,8 +1,9 @@
-//! More descriptors of one mount.
+//! The descriptors of the FUSE device of one mount.
 #![expect(unsafe_code, reason = "rustix has no call for this ioctl")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
@@ -30,4 +31,11 @@ pub(crate) fn clone(device: impl AsFd) -> Result<OwnedFd, Errno> {
         ioctl(&new, setter)?;
     }
     Ok(new)
+}
+
+/// Returns true if a descriptor of the FUSE device is connected to a mount.
+pub(crate) fn is_connected(device: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(device, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
 }

@@ -30,6 +30,7 @@ mod channel;
 mod clone;
 mod counts;
 mod dispatch;
+mod error;
 mod flags;
 mod interrupts;
 mod listing;
@@ -52,6 +53,7 @@ pub use answer::{
     Answer, Attributes, Block, Copied, Created, Entry, Events, ExtendedStat, Opened, Position,
     Stat, Statistics, Written,
 };
+pub use error::{SessionError, StartError};
 pub use flags::{InitFlags, OpenedFlags};
 pub use listing::{DirectoryEntry, Entries, EntryList, NameList, Names};
 pub use mount::{Mount, MountError, MountFlags, MountMethod, MountOptions};
@@ -66,6 +68,6 @@ pub use rustix::fs::{Access, FallocateFlags, FileType, OFlags, RenameFlags, Xatt
 /// The error of a request.
 pub use rustix::io::Errno;
 pub use server::Server;
-pub use session::{Session, SessionError, StartError};
+pub use session::Session;
 pub use values::{Caller, DeviceNumber, FOREVER, Handle, LockOwner, Name, NodeId, Timestamp};
 pub use worker_pool::{may_sleep, may_wait};

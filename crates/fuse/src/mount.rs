@@ -9,155 +9,20 @@
 //!    waits for the server. The kernel opens it exclusively, so no other process may hold it so.
 
 mod direct;
+mod error;
 mod helper;
+mod options;
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bitflags::bitflags;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub use error::MountError;
+pub use options::{MountFlags, MountMethod, MountOptions};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use thiserror::Error;
 
-bitflags! {
-    /// Mount flags, as in mount(8).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct MountFlags: u32 {
-        /// Read-only.
-        const READ_ONLY = 1 << 0;
-        /// Set-user-id and capabilities of files are ignored. Always set by the helper.
-        const NO_SUID = 1 << 1;
-        /// Device nodes cannot be opened. Always set by the helper.
-        const NO_DEV = 1 << 2;
-        /// Programs cannot be executed.
-        const NO_EXEC = 1 << 3;
-        /// Reading does not update the time of access.
-        const NO_ATIME = 1 << 4;
-        /// Writes are synchronous.
-        const SYNCHRONOUS = 1 << 5;
-        /// Users other than the mounting one have access.
-        const ALLOW_OTHER = 1 << 6;
-        /// The kernel checks permissions by the attributes.
-        const DEFAULT_PERMISSIONS = 1 << 7;
-        /// Symbolic links are not followed. The helper may not know it.
-        const NO_SYMLINK_FOLLOW = 1 << 8;
-        /// Times are written with other changes of the inode. The helper may not know it.
-        const LAZY_TIME = 1 << 9;
-    }
-}
-
-/// How to mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MountMethod {
-    /// Root mounts directly, other users through the helper.
-    #[default]
-    Auto,
-    /// By mount(2), which requires root.
-    Direct,
-    /// By `fusermount3`.
-    Helper,
-}
-
-/// Options of a mount.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MountOptions {
-    /// The source that the mount table shows: any text, or the path of the block device if
-    /// `block_size` is given. If empty, the mount table shows the subtype.
-    pub source: OsString,
-    /// The type of filesystem: the mount table shows it as `fuse.SUBTYPE`. May be empty.
-    pub subtype: String,
-    /// Mounts the block device `source` as `fuseblk`, with this block size in bytes: a power of
-    /// two between the block size of the device and the page size.
-    pub block_size: Option<u32>,
-    /// The mount flags.
-    pub flags: MountFlags,
-    /// The maximum size of a read in bytes, if lower than the limit of messages.
-    pub max_read: Option<u32>,
-    /// How to mount.
-    pub way: MountMethod,
-    /// Unmounts when this process ends, however it does: the helper mounts, and watches it. Not
-    /// for block devices.
-    pub auto_unmount: bool,
-    /// Options of a security module, such as `context=`, which the kernel reads. The helper refuses
-    /// them.
-    pub security: Vec<String>,
-}
-
-/// Why mounting or unmounting failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum MountError {
-    /// The kernel has no FUSE, or this user may not use it.
-    #[error("/dev/fuse: {0}")]
-    Device(Errno),
-    /// The mount point cannot be used.
-    #[error("{}: {error}", path.display())]
-    Point {
-        /// The mount point.
-        path: PathBuf,
-        /// The reason.
-        error: Errno,
-    },
-    /// mount(2) or umount(2) failed.
-    #[error("{}: {call} failed: {error}", path.display())]
-    System {
-        /// The name of the call.
-        call: &'static str,
-        /// The mount point.
-        path: PathBuf,
-        /// The reason.
-        error: Errno,
-    },
-    /// The mount still exists, but is not found at its mount point.
-    #[error("{}: what was mounted is not found there any more", path.display())]
-    Elsewhere {
-        /// The mount point.
-        path: PathBuf,
-    },
-    /// An option contains a NUL.
-    #[error("an option has a NUL")]
-    Nul,
-    /// Only root can mount a block device.
-    #[error("only root mounts a block device")]
-    BlockDevice,
-    /// `fusermount3` could not be run.
-    #[error("fusermount3, which mounts for users, cannot be run: {0}")]
-    NoHelper(String),
-    /// `fusermount3` failed, with this message.
-    #[error("{0}")]
-    Helper(String),
-}
-
-impl MountOptions {
-    /// Returns the source that the mount table shows. The kernel rejects an empty one.
-    fn shown_source(&self) -> &OsStr {
-        match (self.source.as_os_str(), self.subtype.as_str()) {
-            (source, "") if source.is_empty() => OsStr::new("fuse"),
-            (source, subtype) if source.is_empty() => OsStr::new(subtype),
-            (source, _) => source,
-        }
-    }
-}
-
-impl MountError {
-    /// Returns true if the mount is not found at its mount point: another process detached it, or
-    /// mounted something over it.
-    pub fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Elsewhere { .. })
-    }
-
-    /// Returns true if the filesystem is still in use.
-    pub fn is_busy(&self) -> bool {
-        match self {
-            Self::System { error, .. } => *error == Errno::BUSY,
-            // The path precedes the reason.
-            Self::Helper(message) => message.rsplit(": ").next().unwrap_or("").contains("busy"),
-            _ => false,
-        }
-    }
-}
+use crate::clone;
 
 /// A mounted filesystem. Dropping this unmounts it.
 #[derive(Debug)]
@@ -212,7 +77,7 @@ impl Mount {
 
     /// Returns true if the filesystem is still mounted, according to the FUSE device.
     pub fn is_alive(&self) -> bool {
-        is_connected(&self.device)
+        clone::is_connected(&self.device)
     }
 
     /// Returns true if this filesystem is found at its mount point.
@@ -247,13 +112,6 @@ impl Mount {
         }
         direct::unmount(&self.point, flags)
     }
-}
-
-/// Returns true if a descriptor of the FUSE device is connected to a mount.
-fn is_connected(device: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(device, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Returns the device number of the filesystem at `point`, without a request to its server, which

@@ -8,13 +8,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use rustix::io::Errno;
-use thiserror::Error;
 use userbtrfs_sync::Arc;
 
 use crate::channel::Channel;
+use crate::error::{SessionError, StartError};
 use crate::mount::{Mount, MountError};
-use crate::negotiate::{Config, HandshakeError, Negotiated, handshake};
+use crate::negotiate::{Config, Negotiated, handshake};
 use crate::notify::Notifier;
 use crate::opcode::Opcode;
 use crate::readahead;
@@ -26,28 +25,6 @@ use crate::worker_pool::WorkerPool;
 pub struct Session {
     worker_pool: Arc<WorkerPool>,
     mount: Mount,
-}
-
-/// Why a session did not begin.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// The handshake failed.
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
-    /// No descriptors, or no threads.
-    #[error("{0}")]
-    System(#[from] std::io::Error),
-}
-
-/// Why a session ended badly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SessionError {
-    /// Requests could no longer be received.
-    #[error("reading from /dev/fuse: {0}")]
-    Device(Errno),
-    /// A method of the server panicked; its request failed with EIO.
-    #[error("a request made the server panic")]
-    Panicked,
 }
 
 impl Session {

@@ -32,10 +32,10 @@ use crate::channel::{Channel, End};
 use crate::clone;
 use crate::counts::Counts;
 use crate::dispatch::{dispatch, refuse};
+use crate::error::SessionError;
 use crate::negotiate::{Config, Negotiated, buffer_size};
 use crate::opcode::Opcode;
 use crate::server::Server;
-use crate::session::SessionError;
 
 /// The number of buffers kept for each thread that may be wanted: if many threads sleep in turns,
 /// they reuse memory that is already mapped.

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags as SystemFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
-use super::is_connected;
-use super::{MountError, MountFlags, MountOptions};
+use super::error::MountError;
+use super::options::{MountFlags, MountOptions};
 use crate::clone;
 
 /// Mounts, and returns the descriptor of the FUSE device.
@@ -24,7 +24,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let source = options.shown_source();
     let failed = |error| MountError::System { call: "mount", path: point.to_owned(), error };
     rustix::mount::mount(source, point, kind(options), flags, data.as_c_str()).map_err(failed)?;
-    if options.block_size.is_some() && !is_connected(&device) {
+    if options.block_size.is_some() && !clone::is_connected(&device) {
         // The kernel has one superblock for a block device: an old one, whose server is gone but
         // which is still in use, was mounted here again.
         let _ = unmount(point, UnmountFlags::DETACH);

@@ -16,7 +16,8 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use super::{MountError, MountFlags, MountOptions};
+use super::error::MountError;
+use super::options::{MountFlags, MountOptions};
 
 const HELPER: &str = "fusermount3";
 /// The environment variable with the descriptor number of the helper's socket.

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::Fault;
+use super::fault::Fault;
 use crate::values::{Name, Timestamp};
 use crate::wire;
 

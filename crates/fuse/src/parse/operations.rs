@@ -2,8 +2,8 @@
 
 use rustix::fs::{Access, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 
-use super::Fault;
 use super::body::{Body, offset, time};
+use super::fault::Fault;
 use crate::flags::InitFlags;
 use crate::opcode::Opcode;
 use crate::operation::{
