@@ -15,13 +15,10 @@ use userbtrfs_format::{ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, TreeId};
 use uuid::Uuid;
 
 use crate::{
-    ChunkSpec, ExtentSpec, InodeSpec, LeafBuilder, NodeBuilder, Place, RootSpec, Sample,
+    ChunkSpec, ExtentSpec, IMAGE_LEN, InodeSpec, LeafBuilder, NodeBuilder, Place, RootSpec, Sample,
     SuperblockSpec, block_group, data_ref, device_extent, device_item, dir_entry, extent_head,
     geometry, inline_extent, inode_ref, root_ref, tree_ref,
 };
-
-/// The length of the small image in bytes.
-pub const IMAGE_LEN: u64 = 0xa_0000;
 
 const NODE: u64 = 4096;
 const CHUNK_ROOT: Logical = Logical(0x10_0000);

@@ -30,7 +30,7 @@ pub use editor::{ImageEditor, ItemPlace};
 pub use extent::{
     ExtentSpec, compressed_inline, data_ref, extent_head, inline_extent, shared_data_ref, tree_ref,
 };
-pub use image::{IMAGE_LEN, small_image};
+pub use image::small_image;
 pub use inode::{InodeSpec, dir_entry, extrefs, inode_ref};
 pub use root::{RootSpec, root_ref};
 pub use samples::{Sample, samples};
@@ -48,6 +48,9 @@ pub const DEVICE_UUID: Uuid = Uuid::from_u128(0x6465_7669_6365_5f6f_665f_666f_72
 
 /// The generation of all structures, unless the caller sets another.
 pub const GENERATION: u64 = 7;
+
+/// The length of the small image in bytes.
+pub const IMAGE_LEN: u64 = 0xa_0000;
 
 /// The geometry of tree blocks of 4096 bytes with CRC-32C.
 pub fn geometry() -> Geometry {

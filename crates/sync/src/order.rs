@@ -7,6 +7,7 @@
 //! 4. Without debug assertions the types are empty and the functions do nothing.
 
 mod checked;
+mod name;
 mod stack;
 #[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
 mod tests;
@@ -19,34 +20,14 @@ use std::time::{Duration, Instant};
 use crate::class::Class;
 use crate::nesting::{BlockLabel, Mode, Nesting};
 use checked::Checked;
-
-/// The time a thread waits for a lock or a condition before a debug build panics.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
+use name::{Key, Name};
+use stack::Check;
+pub use stack::WAIT_LIMIT;
 
 /// The name of one lock: its class, and its key in the class if that orders or distinguishes them.
 #[derive(Clone, Copy)]
 pub struct Identity {
     name: Checked<Name>,
-}
-
-/// A lock's name, as the check compares and prints it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
-    /// Its class.
-    class: Class,
-    /// Its key in the class.
-    key: Key,
-}
-
-/// The key of a lock in its class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    /// No key.
-    None,
-    /// An inode, by subvolume and number: the order of sorted sets.
-    Inode(u64, u64),
-    /// A tree block.
-    Block(BlockLabel),
 }
 
 impl Identity {
@@ -71,18 +52,6 @@ impl fmt::Debug for Identity {
         match self.name.get() {
             Some(name) => write!(f, "{name}"),
             None => f.write_str("lock"),
-        }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.key {
-            Key::None => write!(f, "{}", self.class),
-            Key::Inode(subvolume, number) => {
-                write!(f, "{} (subvolume {subvolume}, inode {number})", self.class)
-            }
-            Key::Block(label) => write!(f, "{} ({label})", self.class),
         }
     }
 }
@@ -147,17 +116,6 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.serial.map(stack::pop);
     }
-}
-
-/// The rules that an acquisition is checked against.
-#[derive(Clone, Copy, Debug)]
-enum Check {
-    /// The order of classes, and the rule of its class.
-    Order,
-    /// Those of `Order`, and the rule of this token.
-    Coupling(Nesting),
-    /// None: it did not wait, so it cannot be part of a deadlock.
-    Nothing,
 }
 
 /// The clock of one wait: panics when the wait exceeds the limit.

@@ -8,10 +8,24 @@ use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::time::Duration;
 
-use super::{Check, Key, Name, WAIT_LIMIT};
+use super::name::{Key, Name};
 use crate::class::{Class, Together};
 use crate::nesting::{Block, Mode, Nesting};
 use crate::primitives::thread_local;
+
+/// The time a thread waits for a lock or a condition before a debug build panics.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The rules that an acquisition is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Check {
+    /// The order of classes, and the rule of its class.
+    Order,
+    /// Those of `Order`, and the rule of this token.
+    Coupling(Nesting),
+    /// None: it did not wait, so it cannot be part of a deadlock.
+    Nothing,
+}
 
 /// A lock the thread holds, or is about to wait for.
 #[derive(Clone, Copy, Debug)]
