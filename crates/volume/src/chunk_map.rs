@@ -12,6 +12,15 @@ use userbtrfs_format::{
 
 use crate::error::{OpenError, ReadError};
 
+/// A range of logical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Its start.
+    pub logical: Logical,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
 /// The location of a logical range: the physical offsets of its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {

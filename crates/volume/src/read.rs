@@ -7,18 +7,11 @@
 use userbtrfs_device::{Buffer, Request, Ticket};
 use userbtrfs_format::{BlockGroupFlags, Chunk, Expectation, Logical};
 
-use crate::chunk_map::Mapping;
+use crate::bad_mirrors::BadMirror;
+use crate::chunk_map::{Mapping, Range};
 use crate::error::{MirrorError, ReadError};
-use crate::{BadMirror, NodeBytes, TreeBlock, Volume};
-
-/// A range of logical addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Its start.
-    pub logical: Logical,
-    /// Its length in bytes.
-    pub len: usize,
-}
+use crate::node_bytes::{NodeBytes, TreeBlock};
+use crate::volume::Volume;
 
 /// Reads in flight.
 pub struct PendingReads {

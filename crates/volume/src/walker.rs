@@ -9,7 +9,8 @@
 use userbtrfs_format::{ChildPointer, Expectation, Key, Logical, TreeId};
 
 use crate::error::ReadError;
-use crate::{TreeBlock, Volume};
+use crate::node_bytes::TreeBlock;
+use crate::volume::Volume;
 
 /// A source of verified tree blocks.
 pub trait BlockReader {
