@@ -81,6 +81,7 @@ pub enum Region {
 /// The options for opening a [`FileDevice`](crate::FileDevice). The default opens for reading, with
 /// both modes `Auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct FileOptions {
     /// The bytes that are the device. The lock is of the whole file all the same.
     pub region: Region,
