@@ -6,6 +6,7 @@
 
 mod crowd;
 mod data;
+mod outcome;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ use anyhow::Context;
 use rustix::io::Errno;
 use userbtrfs::device::Device;
 use userbtrfs::{
-    Attributes as NewAttributes, Dir, Error, File, FileKind, Filesystem, Inode, InodeFlags,
-    OpenOptions, RenameMode, Timestamp, TreeId, XattrMode,
+    Attributes as NewAttributes, Dir, File, FileKind, Filesystem, Inode, InodeFlags, OpenOptions,
+    RenameMode, Timestamp, TreeId, XattrMode,
 };
 use userbtrfs_sync::Arc;
 
@@ -26,7 +27,10 @@ use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, nam
 use crate::target::Target;
 use crate::walk_ours;
 
+use self::outcome::outcome;
+
 pub use self::crowd::{crowd_out, with_little_memory};
+pub use self::outcome::errno;
 
 /// The mode bits that mkdir(2) uses.
 const MKDIR_BITS: u32 = 0o1777;
@@ -51,15 +55,6 @@ const XATTR_VALUE_MAX: usize = 65536;
 
 /// The target of a symbolic link is shorter than this, in bytes.
 const PATH_MAX: usize = 4096;
-
-/// Returns the errno of an error of the library.
-pub fn errno(error: &Error) -> Errno {
-    Errno::from_raw_os_error(error.errno())
-}
-
-fn outcome<T>(result: Result<T, Error>) -> Outcome<T> {
-    result.map_err(|error| errno(&error))
-}
 
 /// Executes operations on a filesystem.
 pub struct Actor {

@@ -8,45 +8,28 @@
 //! 3. [`Linux::complaints`] has the kernel messages since `Linux` was locked about devices attached
 //!    here or about no device; an image is sound only if there are none.
 
+mod command;
 mod kernel_log;
+mod lock;
 mod loop_device;
 mod mount;
 mod shutdown;
 
-use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use anyhow::{Context, ensure};
-use userbtrfs_sync::Arc;
+use anyhow::ensure;
 
 use crate::test_env;
 
+pub use command::{forget, run};
 pub use kernel_log::KernelLog;
+pub use lock::Linux;
 pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
 pub use shutdown::shutdown;
 
-/// The lock file; its path does not depend on `TMPDIR`.
-const LOCK: &str = "/tmp/userbtrfs-linux.lock";
-
-/// The exclusive right to use Linux on this machine.
-#[derive(Debug)]
-pub struct Linux {
-    log: Arc<KernelLog>,
-    _lock: File,
-}
-
 impl Linux {
-    /// Waits for the lock, makes Linux forget unmounted devices, and starts reading the kernel log
-    /// at its end.
-    pub fn lock() -> anyhow::Result<Self> {
-        let lock = File::create(LOCK).with_context(|| format!("creating {LOCK}"))?;
-        lock.lock().context("locking")?;
-        forget()?;
-        Ok(Self { log: Arc::new(KernelLog::from_now()?), _lock: lock })
-    }
-
     /// Attaches an image and mounts it; `options` are those of mount(8): `ro`, `noatime` and those
     /// of btrfs.
     pub fn mount(&self, image: &Path, options: &str) -> anyhow::Result<Mount> {
@@ -81,19 +64,6 @@ impl Linux {
         let said = run(scrub.args(["scrub", "start", "-B", "-r"]).arg(mount.path()))?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         ensure!(said.contains("no errors found"), "{said}");
-        Ok(())
-    }
-
-    /// Returns the kernel messages of btrfs of level warning or worse since the lock was taken or
-    /// the last call, about devices that were attached here or about no device.
-    pub fn complaints(&self) -> anyhow::Result<Vec<String>> {
-        self.log.complaints()
-    }
-
-    /// Fails with the complaints of Linux if there are any.
-    pub fn assert_no_complaints(&self) -> anyhow::Result<()> {
-        let complaints = self.complaints()?;
-        ensure!(complaints.is_empty(), "Linux complains:\n{}", complaints.join("\n"));
         Ok(())
     }
 }
@@ -136,33 +106,6 @@ pub fn btrfs_check(image: &Path) -> anyhow::Result<String> {
     let output = run(Command::new("btrfs").args(["check", "--readonly"]).arg(image))?;
     let said = [output.stdout, output.stderr].concat();
     Ok(String::from_utf8_lossy(&said).into_owned())
-}
-
-/// Makes Linux forget every device that is not mounted.
-pub fn forget() -> anyhow::Result<()> {
-    run(Command::new("btrfs").args(["device", "scan", "--forget"])).map(drop)
-}
-
-/// Runs a command to completion; fails with its output unless it succeeds.
-pub fn run(command: &mut Command) -> anyhow::Result<Output> {
-    let output = command.output().with_context(|| format!("running {command:?}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    Ok(output)
-}
-
-/// Reports a failed cleanup of a guard: by a panic, unless the thread panics already.
-fn undone(result: anyhow::Result<()>) {
-    match result {
-        Err(error) if std::thread::panicking() => eprintln!("while panicking: {error:#}"),
-        result => result.expect("what a guard made can be undone"),
-    }
 }
 
 #[cfg(test)]

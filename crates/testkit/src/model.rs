@@ -13,10 +13,10 @@ mod data;
 mod inode;
 mod naming;
 mod nodes;
+mod outcome;
 mod shown;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::ops::Index;
 
 use rustix::io::Errno;
@@ -25,24 +25,9 @@ use crate::manifest::{Bytes, Kind, Mode};
 use crate::operation::{Object, Operation, join, names, split};
 
 pub use content::Content;
-use inode::{Inode, Node};
+use inode::{Id, Inode, Node, ROOT};
 pub use nodes::{Facts, Name, NodeId, ROOT_NODE};
-
-/// The result of an operation, or its error.
-pub type Outcome<T = ()> = Result<T, Errno>;
-
-/// The end of an operation: its answer or its error.
-pub type End = Outcome<Answer>;
-
-/// The answer of an operation: the bytes of a read, empty for all others.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Answer(pub Vec<u8>);
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
+pub use outcome::{Answer, End, Outcome};
 
 /// The bytes of a leaf that are not data of its single item: the headers of leaf and item.
 const LEAF_OVERHEAD: u32 = 101 + 25;
@@ -52,12 +37,6 @@ const INLINE_HEADER: u32 = 21;
 const XATTR_HEADER: u32 = 30;
 /// The maximum length of a symlink target with any node size, in bytes: `PATH_MAX` without the NUL.
 const TARGET_MAX: usize = 4095;
-
-/// The number of an inode, which is never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Id(u64);
-
-const ROOT: Id = Id(256);
 
 /// The number of a file of a model, which is never reused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,6 +16,7 @@
 //!    generated from its seed ([`crate::pattern`]).
 //! 6. The text of an operation is one line of JSON, and parses to the same operation.
 
+mod choices;
 mod data;
 mod generator;
 mod names;

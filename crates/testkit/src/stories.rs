@@ -18,49 +18,26 @@
 mod act;
 mod document;
 mod expectation;
+mod folder;
 pub mod golden;
 mod judge;
 mod linux_steps;
 mod seen;
 mod step;
+mod story;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::OnceLock;
-
-use tempfile::TempDir;
 
 pub use act::{Acted, act_by_linux, act_by_us, act_in_turn};
 pub use expectation::Expectation;
 pub use judge::{judge_by_linux, judge_by_us};
 pub use seen::{Seen, differences_of_replays};
 pub use step::Step;
+pub use story::Story;
 
 /// The document with the stories.
 const DOCUMENT: &str = include_str!("../../../docs/log-stories.md");
-
-/// One story of the document.
-#[derive(Clone, Debug)]
-pub struct Story {
-    /// Its name, also that of its test.
-    pub name: String,
-    /// The alternative sequences of steps; all must lead to the same expectations.
-    pub ways: Vec<Vec<Step>>,
-    /// The expectations.
-    pub must: Vec<Expectation>,
-    /// The reason that we cannot execute it, if so.
-    pub waits_for: Option<String>,
-    /// Whether it is also run on a filesystem without `NO_HOLES`.
-    pub hole_items: bool,
-}
-
-impl Story {
-    /// Returns all unmet expectations, one per line.
-    pub fn check(&self, acted: &Acted, seen: &Seen) -> Vec<String> {
-        let failures = self.must.iter().filter_map(|must| must.check(acted, seen).err());
-        failures.collect()
-    }
-}
 
 /// Returns all stories by name. Panics if the document cannot be parsed.
 pub fn all() -> &'static BTreeMap<String, Story> {
@@ -82,12 +59,6 @@ pub fn read(text: &str) -> anyhow::Result<Vec<Story>> {
 /// Returns the story of this name. Panics if there is none.
 pub fn named(name: &str) -> &'static Story {
     all().get(name).unwrap_or_else(|| panic!("docs/log-stories.md has no story `{name}`"))
-}
-
-/// Creates a folder for temporary images: in memory, if there is a tmpfs.
-fn folder() -> std::io::Result<TempDir> {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }
 }
 
 #[cfg(test)]

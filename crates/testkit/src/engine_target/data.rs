@@ -7,7 +7,7 @@ use crate::model::Outcome;
 use crate::operation::{AllocateKind, FILE_MAX, Operation};
 use crate::pattern;
 
-use super::outcome;
+use super::outcome::outcome;
 
 pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
     match *operation {

@@ -7,7 +7,9 @@ use std::process::Command;
 use anyhow::Context as _;
 use userbtrfs_sync::Arc;
 
-use super::{KernelLog, Linux, run, undone};
+use super::command::{run, undone};
+use super::kernel_log::KernelLog;
+use super::lock::Linux;
 
 /// The access mode of a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use rustix::mount::{self, MountFlags, UnmountFlags};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use super::{LoopDevice, undone};
+use super::command::undone;
+use super::loop_device::LoopDevice;
 
 /// How long unmounting a busy mount is retried, and the interval.
 const PATIENCE: Duration = Duration::from_secs(5);

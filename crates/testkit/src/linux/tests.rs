@@ -1,6 +1,7 @@
 //! The guards, on images made here.
 
 use std::fs;
+use std::fs::File;
 use std::path::PathBuf;
 
 use tempfile::TempDir;

@@ -6,10 +6,18 @@ use rustix::io::Errno;
 
 use crate::manifest::{Bytes, Kind, Mode, Time};
 
-use super::{Content, Id, Outcome};
+use super::content::Content;
+use super::outcome::Outcome;
 
 /// The maximum length of a name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
+
+/// The number of an inode, which is never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Id(pub(super) u64);
+
+/// The root directory.
+pub(super) const ROOT: Id = Id(256);
 
 /// The type of an inode, with the data specific to that type.
 #[derive(Clone, Debug)]

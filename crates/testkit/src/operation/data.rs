@@ -3,7 +3,7 @@
 
 use crate::model::Content;
 
-use super::generator::{Generator, is_file};
+use super::choices::{Choices, is_file};
 use super::{AllocateKind, FILE_MAX, Object, Operation};
 
 const SECTOR: u64 = 4096;
@@ -20,9 +20,9 @@ const LENGTH_MAX: u64 = 512 << 10;
 /// The maximum number of bytes in all files together.
 const FILLED_MAX: u64 = 12 << 20;
 
-impl Generator {
+impl Choices {
     fn content(&self, object: &Object) -> Content {
-        self.model().content(object).cloned().unwrap_or_default()
+        self.model.content(object).cloned().unwrap_or_default()
     }
 
     /// Returns the start or the end of a run, or the size.
@@ -77,11 +77,11 @@ impl Generator {
     }
 
     fn is_full(&self) -> bool {
-        self.model().filled() > FILLED_MAX
+        self.model.filled() > FILLED_MAX
     }
 }
 
-pub(super) fn truncate(g: &mut Generator) -> Operation {
+pub(super) fn truncate(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
     let content = g.content(&object);
     let size = match g.random.below(4) {
@@ -92,7 +92,7 @@ pub(super) fn truncate(g: &mut Generator) -> Operation {
     Operation::Truncate { object, size }
 }
 
-pub(super) fn write(g: &mut Generator) -> Operation {
+pub(super) fn write(g: &mut Choices) -> Operation {
     if g.is_full() {
         return truncate(g);
     }
@@ -103,7 +103,7 @@ pub(super) fn write(g: &mut Generator) -> Operation {
     Operation::Write { object, offset, length, seed }
 }
 
-pub(super) fn append(g: &mut Generator) -> Operation {
+pub(super) fn append(g: &mut Choices) -> Operation {
     if g.is_full() {
         return truncate(g);
     }
@@ -113,13 +113,13 @@ pub(super) fn append(g: &mut Generator) -> Operation {
     Operation::Append { object, length, seed }
 }
 
-pub(super) fn replace(g: &mut Generator) -> Operation {
+pub(super) fn replace(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
     let (length, seed) = (g.length(&Content::default(), 0), g.seed());
     Operation::Replace { object, length, seed }
 }
 
-pub(super) fn allocate(g: &mut Generator) -> Operation {
+pub(super) fn allocate(g: &mut Choices) -> Operation {
     const KINDS: [AllocateKind; 6] = [
         AllocateKind::Reserve,
         AllocateKind::ReserveKeepSize,
@@ -141,7 +141,7 @@ pub(super) fn allocate(g: &mut Generator) -> Operation {
     Operation::Allocate { object, offset, length, kind }
 }
 
-pub(super) fn read(g: &mut Generator) -> Operation {
+pub(super) fn read(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
     let content = g.content(&object);
     let offset = g.offset(&content);
@@ -149,6 +149,6 @@ pub(super) fn read(g: &mut Generator) -> Operation {
     Operation::Read { object, offset, length }
 }
 
-pub(super) fn sync(g: &mut Generator) -> Operation {
+pub(super) fn sync(g: &mut Choices) -> Operation {
     Operation::Sync { object: g.object(is_file) }
 }

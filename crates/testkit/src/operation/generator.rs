@@ -7,15 +7,15 @@
 //! 3. Names of large xattrs are never reused: whether Linux can replace one, or add one with the
 //!    same hash as another, depends on the other items of the leaf.
 
-use crate::manifest::{Bytes, Kind, Mode, Time};
+use crate::manifest::{Bytes, Kind};
 use crate::model::Model;
 use crate::random::Random;
 
-use super::names::{self, NAME_MAX};
-use super::{Attributes, Object, Operation, RenameKind, XattrKind, data, join};
+use super::choices::{Choices, is_dir, is_file, is_no_dir};
+use super::{Attributes, Operation, RenameKind, XattrKind, data, join, names};
 
 /// A function that draws an operation of one kind.
-type Draw = fn(&mut Generator) -> Operation;
+type Draw = fn(&mut Choices) -> Operation;
 
 /// The kinds that are always drawn, with their weights; without them nothing could be changed.
 const ALWAYS: &[(u64, Draw)] = &[(10, create), (6, mkdir), (8, unlink), (3, rmdir)];
@@ -42,8 +42,6 @@ const SOMETIMES: &[(u64, Draw)] = &[
     (4, remove_xattr),
 ];
 
-/// The number of handles.
-const HANDLES: u64 = 4;
 /// The maximum length of the value of a small xattr, in bytes.
 const SMALL_XATTR_MAX: u64 = 200;
 /// The average number of operations per commit without [`Generator::commit_every`].
@@ -53,19 +51,11 @@ const COMMITS_PER_REOPEN: u64 = 8;
 
 /// An infinite stream of operations.
 pub struct Generator {
-    pub(super) random: Random,
-    node_size: u32,
-    model: Model,
+    choices: Choices,
     kinds: Vec<(u64, Draw)>,
-    names: Vec<Vec<u8>>,
-    /// The chance to stop at each level when a directory is chosen is one in `depth`.
-    depth: u64,
     /// Above this number of inodes, about every second operation removes or closes something.
     inodes_max: usize,
     commit_every: u64,
-    large_xattrs: u64,
-    /// Whether all names are from the pool, so that none is too long.
-    is_crowded: bool,
 }
 
 impl Generator {
@@ -75,18 +65,18 @@ impl Generator {
         let sometimes = SOMETIMES.iter().filter(|_| !random.one_in(4));
         let kinds = ALWAYS.iter().chain(sometimes).copied().collect();
         let names = names::pool(&mut random);
-        Self {
+        let depth = [2, 2, 3, 20][random.index(4)];
+        let inodes_max = [20, 100, 1000][random.index(3)];
+        let choices = Choices {
+            random,
             node_size,
             model: Model::new(node_size),
-            kinds,
             names,
-            depth: [2, 2, 3, 20][random.index(4)],
-            inodes_max: [20, 100, 1000][random.index(3)],
-            commit_every: COMMIT_EVERY,
+            depth,
             large_xattrs: 0,
             is_crowded: false,
-            random,
-        }
+        };
+        Self { choices, kinds, inodes_max, commit_every: COMMIT_EVERY }
     }
 
     /// Sets the average number of operations per commit, and per reopening to eight times that; 0
@@ -99,38 +89,42 @@ impl Generator {
     /// Sets the state of the filesystem to that of this model.
     #[must_use]
     pub fn on(self, model: Model) -> Self {
-        Self { model, ..self }
+        Self { choices: Choices { model, ..self.choices }, ..self }
     }
 
     /// Restricts the stream to few inodes and few names, which are used again and again.
     #[must_use]
     pub fn crowded(mut self) -> Self {
-        let count = 3 + self.random.index(4);
-        self.names.truncate(count);
-        if self.random.one_in(4) {
+        let choices = &mut self.choices;
+        let count = 3 + choices.random.index(4);
+        choices.names.truncate(count);
+        if choices.random.one_in(4) {
             // So long that the names of an inode need more than one item.
-            self.names = (0..24).map(|number| format!("{number:n>240}").into_bytes()).collect();
+            choices.names = (0..24).map(|number| format!("{number:n>240}").into_bytes()).collect();
         }
+        choices.depth = 2;
+        choices.is_crowded = true;
         // These kinds may be in the list twice, with different weights.
         self.kinds.extend([(8, rename as Draw), (4, rename_specially), (6, link), (4, unlink)]);
-        Self { inodes_max: 14, depth: 2, is_crowded: true, ..self }
+        Self { inodes_max: 14, ..self }
     }
 
     /// Returns the state after all operations drawn so far.
     pub fn model(&self) -> &Model {
-        &self.model
+        &self.choices.model
     }
 
     fn draw(&mut self) -> Operation {
-        if self.commit_every > 0 && self.random.one_in(self.commit_every) {
-            let reopens = self.random.one_in(COMMITS_PER_REOPEN);
+        let choices = &mut self.choices;
+        if self.commit_every > 0 && choices.random.one_in(self.commit_every) {
+            let reopens = choices.random.one_in(COMMITS_PER_REOPEN);
             return if reopens { Operation::Reopen } else { Operation::Commit };
         }
-        if self.model.inodes() > self.inodes_max && self.random.one_in(2) {
+        if choices.model.inodes() > self.inodes_max && choices.random.one_in(2) {
             let removals: [Draw; 3] = [unlink, rmdir, close];
-            return removals[self.random.index(3)](self);
+            return removals[choices.random.index(3)](choices);
         }
-        let mut left = self.random.below(self.kinds.iter().map(|(weight, _)| weight).sum());
+        let mut left = choices.random.below(self.kinds.iter().map(|(weight, _)| weight).sum());
         let chosen = self.kinds.iter().find(|(weight, _)| match left.checked_sub(*weight) {
             Some(rest) => {
                 left = rest;
@@ -138,100 +132,7 @@ impl Generator {
             }
             None => true,
         });
-        chosen.expect("a number below the sum of the weights").1(self)
-    }
-
-    /// Draws a directory; those near the root are more likely.
-    fn dir(&mut self) -> Vec<u8> {
-        let mut dir = Vec::new();
-        while !self.random.one_in(self.depth) {
-            let Some(child) = self.child(&dir, is_dir) else { break };
-            dir = join(&dir, &child);
-        }
-        dir
-    }
-
-    /// Draws a name of a given kind in a directory, if there is one.
-    fn child(&mut self, dir: &[u8], is: fn(Kind) -> bool) -> Option<Vec<u8>> {
-        let all = self.model.list(dir).into_iter().flatten();
-        let fitting: Vec<_> = all.filter(|(_, kind)| is(*kind)).map(|(name, _)| name).collect();
-        self.random.pick(&fitting).map(|name| name.to_vec())
-    }
-
-    fn name(&mut self) -> Vec<u8> {
-        match self.random.below(100) {
-            _ if self.is_crowded => self.random.pick(&self.names).expect("there are some").clone(),
-            0 => vec![b'n'; NAME_MAX + 1],
-            1..40 => format!("{}", self.random.below(1000)).into(),
-            _ => self.random.pick(&self.names).expect("there are some").clone(),
-        }
-    }
-
-    /// Draws a path to create: usually in a directory, usually unused.
-    fn place(&mut self) -> Vec<u8> {
-        let dir = match self.random.below(40) {
-            0 => return Vec::new(),
-            1 => self.some(|_| true),
-            2 => join(&self.dir(), &self.name()),
-            _ => self.dir(),
-        };
-        join(&dir, &self.name())
-    }
-
-    /// Draws a path of a given kind; sometimes, or if none is found, any path.
-    fn some(&mut self, is: fn(Kind) -> bool) -> Vec<u8> {
-        if self.random.one_in(20) {
-            return join(&self.dir(), &self.name());
-        }
-        for _ in 0..4 {
-            let dir = self.dir();
-            if let Some(name) = self.child(&dir, is) {
-                return join(&dir, &name);
-            }
-        }
-        self.place()
-    }
-
-    fn handle(&mut self) -> u8 {
-        u8::try_from(self.random.below(HANDLES)).expect("a few")
-    }
-
-    pub(super) fn object(&mut self, is: fn(Kind) -> bool) -> Object {
-        match self.random.below(10) {
-            0..3 => Object::Handle(self.handle()),
-            3 => Object::Path(self.dir().into()),
-            4 => Object::Path(self.some(|_| true).into()),
-            _ => Object::Path(self.some(is).into()),
-        }
-    }
-
-    fn mode(&mut self) -> Mode {
-        const USUAL: [u32; 5] = [0o644, 0o755, 0o2775, 0o6755, 0o1777];
-        let any = u32::try_from(self.random.below(0o10000)).expect("twelve bits");
-        Mode::new(if self.random.one_in(2) { any } else { USUAL[self.random.index(5)] })
-    }
-
-    /// Draws a time: usually within a few centuries of 1970, sometimes any.
-    fn time(&mut self) -> Time {
-        let shift = if self.random.one_in(4) { 0 } else { 30 };
-        let seconds = self.random.number().cast_signed() >> shift;
-        let nanoseconds = u32::try_from(self.random.below(1_000_000_000)).expect("below a second");
-        Time { seconds, nanoseconds }
-    }
-
-    /// Draws a user or group. The highest number means none.
-    fn id(&mut self) -> u32 {
-        let highest = u64::from(u32::MAX);
-        let number = match self.random.below(4) {
-            0 => 0,
-            1 => highest - 1,
-            _ => self.random.length(30).min(highest - 1),
-        };
-        u32::try_from(number).expect("32 bits")
-    }
-
-    fn maybe<T>(&mut self, some: fn(&mut Self) -> T) -> Option<T> {
-        self.random.one_in(3).then(|| some(self))
+        chosen.expect("a number below the sum of the weights").1(choices)
     }
 }
 
@@ -241,32 +142,20 @@ impl Iterator for Generator {
     fn next(&mut self) -> Option<Operation> {
         let operation = self.draw();
         // The operation may fail; in both cases the model is the expected state.
-        let _ = self.model.apply(&operation);
+        let _ = self.choices.model.apply(&operation);
         Some(operation)
     }
 }
 
-fn is_dir(kind: Kind) -> bool {
-    kind == Kind::Dir
-}
-
-fn is_no_dir(kind: Kind) -> bool {
-    kind != Kind::Dir
-}
-
-pub(super) fn is_file(kind: Kind) -> bool {
-    kind == Kind::File
-}
-
-fn create(g: &mut Generator) -> Operation {
+fn create(g: &mut Choices) -> Operation {
     Operation::Create { path: g.place().into(), mode: g.mode() }
 }
 
-fn mkdir(g: &mut Generator) -> Operation {
+fn mkdir(g: &mut Choices) -> Operation {
     Operation::Mkdir { path: g.place().into(), mode: g.mode() }
 }
 
-fn mknod(g: &mut Generator) -> Operation {
+fn mknod(g: &mut Choices) -> Operation {
     const KINDS: [Kind; 5] = [Kind::File, Kind::Block, Kind::Char, Kind::Fifo, Kind::Socket];
     let [major, minor] = [12, 20].map(|bits| {
         let highest = (1 << bits) - 1;
@@ -278,7 +167,7 @@ fn mknod(g: &mut Generator) -> Operation {
 }
 
 /// Draws a target of any length, including empty ones and one byte too long.
-fn symlink(g: &mut Generator) -> Operation {
+fn symlink(g: &mut Choices) -> Operation {
     let longest = Model::symlink_max(g.node_size);
     let length = match g.random.below(20) {
         0 => 0,
@@ -292,20 +181,20 @@ fn symlink(g: &mut Generator) -> Operation {
     Operation::Symlink { path: g.place().into(), target: target.into() }
 }
 
-fn link(g: &mut Generator) -> Operation {
+fn link(g: &mut Choices) -> Operation {
     Operation::Link { from: g.object(is_no_dir), to: g.place().into() }
 }
 
-fn unlink(g: &mut Generator) -> Operation {
+fn unlink(g: &mut Choices) -> Operation {
     Operation::Unlink { path: g.some(is_no_dir).into() }
 }
 
-fn rmdir(g: &mut Generator) -> Operation {
+fn rmdir(g: &mut Choices) -> Operation {
     Operation::Rmdir { path: g.some(is_dir).into() }
 }
 
 /// Draws a rename to a new name, or over an existing one, usually of the same kind.
-fn rename(g: &mut Generator) -> Operation {
+fn rename(g: &mut Choices) -> Operation {
     let is: fn(Kind) -> bool = if g.random.one_in(2) { is_dir } else { is_no_dir };
     let from = g.some(is);
     let to = match g.random.below(8) {
@@ -318,7 +207,7 @@ fn rename(g: &mut Generator) -> Operation {
 }
 
 /// Draws a path at, above, next to or below another.
-fn sibling(g: &mut Generator, path: &[u8]) -> Vec<u8> {
+fn sibling(g: &mut Choices, path: &[u8]) -> Vec<u8> {
     let above = super::split(path).unwrap_or_default().0;
     match g.random.below(4) {
         0 => above.to_vec(),
@@ -328,7 +217,7 @@ fn sibling(g: &mut Generator, path: &[u8]) -> Vec<u8> {
     }
 }
 
-fn rename_specially(g: &mut Generator) -> Operation {
+fn rename_specially(g: &mut Choices) -> Operation {
     const KINDS: [RenameKind; 4] = [
         RenameKind::NoReplace,
         RenameKind::Exchange,
@@ -345,32 +234,32 @@ fn rename_specially(g: &mut Generator) -> Operation {
     Operation::Rename { from: from.into(), to: to.into(), kind }
 }
 
-fn tmpfile(g: &mut Generator) -> Operation {
+fn tmpfile(g: &mut Choices) -> Operation {
     let dir = if g.random.one_in(8) { g.some(|_| true) } else { g.dir() };
     Operation::Tmpfile { dir: dir.into(), handle: g.handle(), mode: g.mode() }
 }
 
-fn open(g: &mut Generator) -> Operation {
+fn open(g: &mut Choices) -> Operation {
     let path = if g.random.one_in(4) { g.some(|_| true) } else { g.some(is_file) };
     Operation::Open { path: path.into(), handle: g.handle() }
 }
 
-fn close(g: &mut Generator) -> Operation {
+fn close(g: &mut Choices) -> Operation {
     Operation::Close { handle: g.handle() }
 }
 
-fn setattr(g: &mut Generator) -> Operation {
+fn setattr(g: &mut Choices) -> Operation {
     let attributes = Attributes {
-        mode: g.maybe(Generator::mode),
-        uid: g.maybe(Generator::id),
-        gid: g.maybe(Generator::id),
-        atime: g.maybe(Generator::time),
-        mtime: g.maybe(Generator::time),
+        mode: g.maybe(Choices::mode),
+        uid: g.maybe(Choices::id),
+        gid: g.maybe(Choices::id),
+        atime: g.maybe(Choices::time),
+        mtime: g.maybe(Choices::time),
     };
     Operation::Setattr { object: g.object(|_| true), attributes }
 }
 
-fn set_flags(g: &mut Generator) -> Operation {
+fn set_flags(g: &mut Choices) -> Operation {
     let mut flags = 0;
     for flag in [0x8, 0x40, 0x80, 0x1_0000, 0x80_0000] {
         flags |= if g.random.one_in(2) { flag } else { 0 };
@@ -378,7 +267,7 @@ fn set_flags(g: &mut Generator) -> Operation {
     Operation::SetFlags { object: g.object(is_file), flags }
 }
 
-fn set_xattr(g: &mut Generator) -> Operation {
+fn set_xattr(g: &mut Choices) -> Operation {
     let object = g.object(|_| true);
     let (name, value) = if g.random.one_in(8) { large_xattr(g) } else { small_xattr(g) };
     let kind = match g.random.below(4) {
@@ -389,13 +278,13 @@ fn set_xattr(g: &mut Generator) -> Operation {
     Operation::SetXattr { object, name: name.into(), value: value.into(), kind }
 }
 
-fn small_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
+fn small_xattr(g: &mut Choices) -> (Vec<u8>, Vec<u8>) {
     let length = if g.random.one_in(8) { 0 } else { g.random.below(SMALL_XATTR_MAX) };
     (names::xattr(&mut g.random), g.random.bytes(length))
 }
 
 /// Draws an xattr of up to the maximum size, or larger.
-fn large_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
+fn large_xattr(g: &mut Choices) -> (Vec<u8>, Vec<u8>) {
     g.large_xattrs += 1;
     let name = format!("trusted.large{}", g.large_xattrs).into_bytes();
     let longest = Model::xattr_max(g.node_size) - name.len();
@@ -409,7 +298,7 @@ fn large_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Draws the removal of an xattr that usually exists.
-fn remove_xattr(g: &mut Generator) -> Operation {
+fn remove_xattr(g: &mut Choices) -> Operation {
     let object = g.object(|_| true);
     let there: Vec<Bytes> = g.model.xattrs(&object).into_iter().flatten().cloned().collect();
     let name = match g.random.pick(&there) {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::RandomWorkload;
+use super::tree::{Tree, nothing};
 use crate::linux::run;
 
 /// `btrfs subvolume ARGUMENTS... PATHS...`
@@ -15,40 +15,40 @@ fn btrfs_subvolume(arguments: &[&str], paths: &[&Path]) -> io::Result<()> {
     run(&mut command).map(drop).map_err(io::Error::other)
 }
 
-pub(super) fn commit(churn: &mut RandomWorkload) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(File::open(&churn.root)?)?)
+pub(super) fn commit(tree: &mut Tree) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(&tree.root)?)?)
 }
 
 /// Creates a subvolume in any directory; a snapshot of the parent has an empty directory there.
-pub(super) fn make(churn: &mut RandomWorkload) -> io::Result<()> {
-    let path = churn.new_path()?;
+pub(super) fn make(tree: &mut Tree) -> io::Result<()> {
+    let path = tree.new_path()?;
     btrfs_subvolume(&["create"], &[&path])?;
-    churn.dirs.push(path.clone());
-    churn.sources.push(path.clone());
-    churn.deletable.push(path);
+    tree.dirs.push(path.clone());
+    tree.sources.push(path.clone());
+    tree.deletable.push(path);
     Ok(())
 }
 
-pub(super) fn snapshot(churn: &mut RandomWorkload) -> io::Result<()> {
-    let from = churn.random.pick(&churn.sources).cloned().ok_or_else(super::nothing)?;
-    let path = churn.new_path()?;
+pub(super) fn snapshot(tree: &mut Tree) -> io::Result<()> {
+    let from = tree.random.pick(&tree.sources).cloned().ok_or_else(nothing)?;
+    let path = tree.new_path()?;
     btrfs_subvolume(&["snapshot"], &[&from, &path])?;
-    churn.copy_known(&from, &path);
-    churn.deletable.push(path);
+    tree.copy_known(&from, &path);
+    tree.deletable.push(path);
     Ok(())
 }
 
-pub(super) fn snapshot_read_only(churn: &mut RandomWorkload) -> io::Result<()> {
-    let from = churn.random.pick(&churn.sources).cloned().ok_or_else(super::nothing)?;
-    let path = churn.new_path()?;
+pub(super) fn snapshot_read_only(tree: &mut Tree) -> io::Result<()> {
+    let from = tree.random.pick(&tree.sources).cloned().ok_or_else(nothing)?;
+    let path = tree.new_path()?;
     btrfs_subvolume(&["snapshot", "-r"], &[&from, &path])?;
-    churn.deletable.push(path);
+    tree.deletable.push(path);
     Ok(())
 }
 
-pub(super) fn delete(churn: &mut RandomWorkload) -> io::Result<()> {
-    let path = churn.random.pick(&churn.deletable).cloned().ok_or_else(super::nothing)?;
+pub(super) fn delete(tree: &mut Tree) -> io::Result<()> {
+    let path = tree.random.pick(&tree.deletable).cloned().ok_or_else(nothing)?;
     btrfs_subvolume(&["delete"], &[&path])?;
-    churn.forget(&path);
+    tree.forget(&path);
     Ok(())
 }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use userbtrfs::{FullCommitReason, OpenOptions, SyncOutcome};
 use userbtrfs_sync::Arc;
 
+use super::folder::folder;
 use super::step::Step;
 use super::{Seen, linux_steps};
 use crate::devices::{Event, Recording, RecordingDevice, SparseImage};
@@ -102,7 +103,7 @@ fn durable(recording: &Recording) -> SparseImage {
 
 /// Executes a story with Linux on the filesystem in `base`.
 pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
-    let folder = super::folder()?;
+    let folder = folder()?;
     let file = folder.path().join("image");
     base.write_to(&file)?;
     let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);
@@ -117,7 +118,7 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
 /// after an unmount: the steps of Linux are all durable, as after a `sync`.
 pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let (theirs, ours) = steps.split_at(first_of_ours(steps));
-    let folder = super::folder()?;
+    let folder = folder()?;
     let file = folder.path().join("image");
     base.write_to(&file)?;
     let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);

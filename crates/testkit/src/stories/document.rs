@@ -7,7 +7,9 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Expectation, Story, step};
+use super::expectation::Expectation;
+use super::step;
+use super::story::Story;
 
 const START: &str = "- **";
 const WAITS: &str = "Waits for ";

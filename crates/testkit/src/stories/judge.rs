@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use userbtrfs_sync::Arc;
 
 use super::Seen;
+use super::folder::folder;
 use crate::devices::SparseImage;
 use crate::engine_target::EngineTarget;
 use crate::linux::{Linux, btrfs_check};
@@ -14,7 +15,7 @@ use crate::linux::{Linux, btrfs_check};
 /// Returns the state that Linux shows after it opened the image and replayed the log. Fails if
 /// Linux complains, `btrfs check` finds errors afterwards, or not everything can be removed.
 pub fn judge_by_linux(linux: &Linux, image: &SparseImage) -> Result<Seen> {
-    let folder = super::folder()?;
+    let folder = folder()?;
     let file = folder.path().join("image");
     image.write_to(&file)?;
     let seen = {
@@ -64,7 +65,7 @@ pub fn judge_by_us(image: &SparseImage) -> Result<Seen> {
 }
 
 fn check_image(image: &SparseImage) -> Result<()> {
-    let folder = super::folder()?;
+    let folder = folder()?;
     let file = folder.path().join("image");
     image.write_to(&file)?;
     check(&file)

@@ -5,9 +5,10 @@
 //! 2. An object is looked up first, and then accessed only through its descriptor.
 
 mod data;
+mod descriptor;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode as OpenMode, OFlags, RenameFlags};
@@ -18,6 +19,8 @@ use crate::manifest::{Bytes, Kind, Mode, Time};
 use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 use crate::test_env::set_own_umask;
+
+use self::descriptor::{by_itself, kind};
 
 /// The root of a tree and its open handles. Creating one clears the umask of the thread.
 pub struct Directory {
@@ -215,15 +218,6 @@ fn file_type(kind: Kind) -> FileType {
         Kind::Fifo => FileType::Fifo,
         Kind::Socket => FileType::Socket,
     }
-}
-
-fn kind(object: impl AsFd) -> Outcome<FileType> {
-    Ok(FileType::from_raw_mode(fs::fstat(object)?.st_mode))
-}
-
-/// Returns a path that refers to the object of a descriptor, of any type.
-fn by_itself(object: impl AsFd) -> String {
-    format!("/proc/self/fd/{}", object.as_fd().as_raw_fd())
 }
 
 /// Reopens a file or directory for reading and, if it is a file, writing.

@@ -17,7 +17,8 @@ use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux};
 
 use super::fill::on_threads;
-use super::made::{Baseline, MIB, Made, check_full_image, check_image};
+use super::made::{Baseline, MIB, Made, check_image};
+use super::ours::check_full_image;
 use super::{is_torture, seed};
 
 /// The number of times that it is filled.

@@ -6,10 +6,9 @@ use std::process::Command;
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
 use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
-use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
+use userbtrfs_testkit::linux::{btrfs_check, run};
 use userbtrfs_testkit::random::Random;
 
-use super::ours::use_by_linux;
 use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -213,17 +212,6 @@ pub(crate) fn check_image(what: &str, image: &SparseImage) {
     let file = folder.path().join("image");
     image.write_to(&file).unwrap();
     check_file(what, &file);
-}
-
-/// Checks a full image likewise, and lets Linux use it.
-pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("image");
-    image.write_to(&file).unwrap();
-    check_file(what, &file);
-    let linux = Linux::lock().unwrap();
-    use_by_linux(&linux, what, &file);
-    linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
 /// Like [`check_image`], with the second superblock.

@@ -289,6 +289,17 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     assert!(found == content, "{what}: what Linux wrote");
 }
 
+/// Checks a full image with btrfs-progs, and lets Linux use it.
+pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    check_file(what, &file);
+    let linux = Linux::lock().unwrap();
+    use_by_linux(&linux, what, &file);
+    linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
+}
+
 /// Returns whether free metadata is less than twice the global reserve. The reserve is at least the
 /// cost of about twenty items, which may all be reserved to create and write a file.
 fn is_near_its_reserve(mount: &Path) -> bool {

@@ -12,7 +12,7 @@ use crate::model::Outcome;
 use crate::operation::{AllocateKind, Operation};
 use crate::pattern;
 
-use super::{by_itself, kind};
+use super::descriptor::{by_itself, kind};
 
 pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
     let file = open(object, OFlags::RDWR)?;
