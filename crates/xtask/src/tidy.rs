@@ -15,6 +15,7 @@
 
 mod counts;
 mod cycles;
+mod finding;
 mod layers;
 mod links;
 mod reach;
@@ -25,10 +26,10 @@ mod unsafety;
 mod words;
 mod workspace;
 
-use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use finding::Finding;
 use workspace::Workspace;
 
 /// The options of `tidy`.
@@ -40,27 +41,6 @@ pub(crate) struct Args {
     /// Write lower counts into the tables of `words` and `cycles`.
     #[arg(long)]
     update: bool,
-}
-
-/// One violation of a rule, with its location.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Finding {
-    path: String,
-    /// Counted from 1.
-    line: usize,
-    what: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.what)
-    }
 }
 
 /// Checks the workspace; returns an error if any rule is broken.

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 use userbtrfs_testkit::golden::Golden;
 
-use super::{Demo, verify};
+use super::command::{Demo, is_superuser};
+use super::verify::verify;
 
 /// The image that only the superuser can extract and read.
 const PRIVILEGED: &str = "special";
@@ -11,7 +12,7 @@ const PRIVILEGED: &str = "special";
 /// Shows every golden image.
 pub(super) fn show(demo: &Demo) -> Result<()> {
     for image in &Golden::all()? {
-        if image.name() == PRIVILEGED && !super::is_superuser() {
+        if image.name() == PRIVILEGED && !is_superuser() {
             println!("\n{PRIVILEGED}: its devices and closed directories are the superuser's.");
             continue;
         }

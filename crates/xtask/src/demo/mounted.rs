@@ -10,7 +10,8 @@ use userbtrfs_testkit::linux;
 use userbtrfs_testkit::test_env::until_mounted;
 use userbtrfs_testkit::walk_linux::walk;
 
-use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};
+use super::command::{Demo, Extracted, find_program, is_superuser, show_beginning};
+use super::verify::verify;
 
 /// The commands to run, in the mount and in the directory.
 const WORK: &str = "mkdir -m 755 by-mount; cp -a edited/[cm]o* by-mount; \

@@ -18,7 +18,9 @@ use userbtrfs_testkit::linux::{self, Linux};
 use userbtrfs_testkit::manifest::{Kind, Manifest};
 use userbtrfs_testkit::walk_linux::walk;
 
-use super::{Demo, Extracted, find_program, mounted, verify};
+use super::command::{Demo, Extracted, find_program};
+use super::mounted;
+use super::verify::verify;
 
 /// A change: a verb with its options, and paths from the top of the tree.
 struct Edit {

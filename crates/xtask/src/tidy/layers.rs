@@ -4,7 +4,7 @@
 //! 2. As dev-dependencies, testkit, the image builder and mkfs are allowed as well.
 //! 3. The development crates may depend on anything; nothing else depends on them.
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::{Dependency, Package};
 
 const LAB: &str = "userbtrfs-testkit";

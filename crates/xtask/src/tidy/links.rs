@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::Text;
 
 /// Checks the links of every Markdown file among `texts`, to files among `texts`.

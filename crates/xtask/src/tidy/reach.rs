@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::{Package, Source};
 
 /// Finds the files that no target reaches.

@@ -8,7 +8,7 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::Source;
 
 const ENGINE: &str = "crates/engine/src/";

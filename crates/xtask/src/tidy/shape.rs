@@ -8,7 +8,7 @@ use proc_macro2::{Span, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::Source;
 
 const FUNCTION_LINES_MAX: usize = 70;

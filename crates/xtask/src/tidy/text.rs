@@ -11,7 +11,7 @@
 //!
 //! The forbidden words are concatenated from halves here, so that this file passes its own rules.
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::Text;
 
 const COLUMNS_MAX: usize = 100;

@@ -7,7 +7,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-use super::Finding;
+use super::finding::Finding;
 use super::workspace::{Package, Source};
 
 /// The files that may use `unsafe`, and the reasons.

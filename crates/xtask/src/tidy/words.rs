@@ -12,8 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use syn::visit::Visit;
 
-use super::Finding;
 use super::counts::{self, Counts, crate_of};
+use super::finding::Finding;
 use super::workspace::{Source, Workspace};
 
 /// The path of the table, from the root of the workspace.
