@@ -4,16 +4,18 @@
 //!    ([`SparseImage`]) shares all unchanged blocks.
 //! 2. [`RecordingDevice`] forwards every request and records, in order of completion, what changed
 //!    the device. [`FaultyDevice`] fails a chosen request, [`PausedDevice`] blocks requests. Each
-//!    wraps any device, also one of the others.
+//!    is a [`LayeredDevice`] on any device, also on one of the others.
 //! 3. [`cut`] makes, from a recording, the images that a crash may leave.
 
 pub mod cut;
 mod faulty;
+mod layered;
 mod paused;
 mod recording;
 mod sparse;
 
-pub use faulty::{Fault, FaultyDevice, How};
-pub use paused::PausedDevice;
-pub use recording::{Event, Recorded, Recording, RecordingDevice};
+pub use faulty::{Fault, Faults, FaultyDevice, How};
+pub use layered::{Layer, LayeredDevice};
+pub use paused::{Gate, PausedDevice};
+pub use recording::{Event, Recorded, Recorder, Recording, RecordingDevice};
 pub use sparse::{SparseDevice, SparseImage};

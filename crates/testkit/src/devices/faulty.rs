@@ -12,6 +12,8 @@ use userbtrfs_device::{Access, Buffer, Completion, Device, DeviceError};
 use userbtrfs_device::{Operation, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
+use super::layered::{Layer, LayeredDevice};
+
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
@@ -75,98 +77,106 @@ fn index(operation: Operation) -> usize {
     }
 }
 
-/// Forwards requests to another device, except those that are to fail.
-pub struct FaultyDevice {
-    inner: Arc<dyn Device>,
+/// A layer that executes requests on the device below, except those that are to fail.
+pub struct Faults {
     state: Mutex<State>,
 }
+
+/// A device with requests that fail.
+pub type FaultyDevice = LayeredDevice<Faults>;
 
 impl FaultyDevice {
     /// Wraps a device; no request fails until [`arm`](Self::arm) is called.
     pub fn new(inner: Arc<dyn Device>) -> Self {
-        Self { inner, state: Mutex::new(Class::DeviceQueue, State::default()) }
+        let state = Mutex::new(Class::DeviceQueue, State::default());
+        Self::on_device(inner, Faults { state })
     }
 
     /// Sets the fault; it replaces an earlier one.
     pub fn arm(&self, fault: Fault) {
-        self.state.lock().fault = Some(fault);
+        self.layer().state.lock().fault = Some(fault);
     }
 
     /// Removes the fault.
     pub fn disarm(&self) {
-        self.state.lock().fault = None;
+        self.layer().state.lock().fault = None;
     }
 
     /// Returns the number of requests of this kind so far.
     pub fn count(&self, operation: Operation) -> u64 {
-        self.state.lock().counts[index(operation)]
+        self.layer().state.lock().counts[index(operation)]
     }
 
     /// Returns the number of requests that failed because of a fault.
     pub fn failed(&self) -> u64 {
-        self.state.lock().failed
+        self.layer().state.lock().failed
     }
 
     /// Calls `act`; meanwhile no request fails and none is counted.
     pub fn unseen<T>(&self, act: impl FnOnce() -> T) -> T {
-        self.state.lock().is_unseen = true;
+        self.layer().state.lock().is_unseen = true;
         let done = act();
-        self.state.lock().is_unseen = false;
+        self.layer().state.lock().is_unseen = false;
         done
     }
+}
 
-    fn fail(&self, mut request: Request, how: How) -> Completion {
-        let (device, access) = (self.name().into(), request.access());
-        let error = match how {
-            How::Eio => io_error(device, access, Errno::IO),
-            How::Short => match self.half(&mut request) {
-                Ok(done) => DeviceError::Short { device, access, done },
-                Err(error) => error,
-            },
-            How::NoSpace => match self.half(&mut request) {
-                Ok(_) => io_error(device, access, Errno::NOSPC),
-                Err(error) => error,
-            },
-        };
-        request.complete(Err(error))
-    }
+/// Fails a request.
+fn fail<D: Device + ?Sized>(below: &D, mut request: Request, how: How) -> Completion {
+    let (device, access) = (below.name().into(), request.access());
+    let error = match how {
+        How::Eio => io_error(device, access, Errno::IO),
+        How::Short => match half(below, &mut request) {
+            Ok(done) => DeviceError::Short { device, access, done },
+            Err(error) => error,
+        },
+        How::NoSpace => match half(below, &mut request) {
+            Ok(_) => io_error(device, access, Errno::NOSPC),
+            Err(error) => error,
+        },
+    };
+    request.complete(Err(error))
+}
 
-    /// Executes half of a request; returns the number of bytes of that half.
-    fn half(&self, request: &mut Request) -> Result<u64, DeviceError> {
-        match request {
-            Request::Read { offset, buffer } => {
-                let half = buffer.len() / 2;
-                self.inner.read_into(*offset, &mut buffer[..half])?;
-                Ok(half as u64)
-            }
-            Request::Write { offset, buffer, fua } => {
-                let half = &buffer[..buffer.len() / 2];
-                self.inner.write(*offset, Arc::new(Buffer::from(half)), *fua)?;
-                Ok(half.len() as u64)
-            }
-            Request::Flush => Ok(0),
-            Request::Discard { offset, len } => {
-                self.inner.discard(*offset, *len / 2)?;
-                Ok(*len / 2)
-            }
+/// Executes half of a request; returns the number of bytes of that half.
+fn half<D: Device + ?Sized>(below: &D, request: &mut Request) -> Result<u64, DeviceError> {
+    match request {
+        Request::Read { offset, buffer } => {
+            let half = buffer.len() / 2;
+            below.read_into(*offset, &mut buffer[..half])?;
+            Ok(half as u64)
+        }
+        Request::Write { offset, buffer, fua } => {
+            let half = &buffer[..buffer.len() / 2];
+            below.write(*offset, Arc::new(Buffer::from(half)), *fua)?;
+            Ok(half.len() as u64)
+        }
+        Request::Flush => Ok(0),
+        Request::Discard { offset, len } => {
+            below.discard(*offset, *len / 2)?;
+            Ok(*len / 2)
         }
     }
+}
 
-    /// Executes a batch in which some requests fail.
-    fn do_others(&self, batch: Vec<Request>, verdicts: Vec<Option<How>>) -> Vec<Completion> {
-        let (mut failing, mut others) = (Vec::new(), Vec::new());
-        for (index, (request, verdict)) in batch.into_iter().zip(verdicts).enumerate() {
-            match verdict {
-                Some(how) => failing.push((index, request, how)),
-                None => others.push(request),
-            }
+/// Executes a batch in which some requests fail.
+fn do_others<D: Device + ?Sized>(
+    below: &D,
+    batch: Vec<Request>,
+    verdicts: Vec<Option<How>>,
+) -> Vec<Completion> {
+    let (mut failing, mut others) = (Vec::new(), Vec::new());
+    for (index, (request, verdict)) in batch.into_iter().zip(verdicts).enumerate() {
+        match verdict {
+            Some(how) => failing.push((index, request, how)),
+            None => others.push(request),
         }
-        let mut completions = self.inner.wait(self.inner.submit(others));
-        for (index, request, how) in failing {
-            completions.insert(index, self.fail(request, how));
-        }
-        completions
     }
+    let mut completions = below.wait(below.submit(others));
+    for (index, request, how) in failing {
+        completions.insert(index, fail(below, request, how));
+    }
+    completions
 }
 
 fn io_error(device: Box<str>, access: Access, errno: Errno) -> DeviceError {
@@ -174,40 +184,16 @@ fn io_error(device: Box<str>, access: Access, errno: Errno) -> DeviceError {
     DeviceError::Io { device, access, source }
 }
 
-impl Device for FaultyDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn closing(&self) {
-        self.inner.closing();
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
+impl Layer for Faults {
+    fn submit<D: Device + ?Sized>(&self, below: &D, batch: Vec<Request>) -> Ticket {
         let verdicts: Vec<_> = {
             let mut state = self.state.lock();
             batch.iter().map(|request| state.verdict(request.access().operation)).collect()
         };
         if verdicts.iter().all(Option::is_none) {
-            return self.inner.submit(batch);
+            return below.submit(batch);
         }
-        Ticket::completed(self.do_others(batch, verdicts))
-    }
-
-    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
-        self.inner.wait(ticket)
-    }
-
-    fn is_ready(&self, ticket: &Ticket) -> bool {
-        self.inner.is_ready(ticket)
+        Ticket::completed(do_others(below, batch, verdicts))
     }
 }
 

@@ -5,13 +5,17 @@ use std::path::Path;
 use userbtrfs_device::{Device, DeviceError, FileDevice, FileOptions, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-/// Forwards requests to another device. While it is paused, submitting blocks for one class of
-/// batches, for example all that write or flush.
-pub struct PausedDevice {
-    inner: Arc<dyn Device>,
+use super::layered::{Layer, LayeredDevice};
+
+/// A layer that executes requests on the device below. While it is paused, submitting blocks for
+/// one class of batches, for example all that write or flush.
+pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
+
+/// A device that can be paused.
+pub type PausedDevice = LayeredDevice<Gate>;
 
 #[derive(Default)]
 struct State {
@@ -61,7 +65,7 @@ impl PausedDevice {
     /// Wraps a device; nothing is blocked yet.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         let state = Mutex::new(Class::DeviceQueue, State::default());
-        Self { inner, state, changed: Condvar::new() }
+        Self::on_device(inner, Gate { state, changed: Condvar::new() })
     }
 
     /// Opens a block device that is mounted, and so claimed by the mount. Nothing is blocked yet.
@@ -72,33 +76,33 @@ impl PausedDevice {
 
     /// Blocks all batches that write, flush or discard from now on.
     pub fn hold(&self) {
-        self.state.lock().held = Some(What::All);
+        self.layer().state.lock().held = Some(What::All);
     }
 
     /// Blocks the next batch that writes, flushes or discards; others pass.
     pub fn hold_next(&self) {
-        self.state.lock().held = Some(What::Next);
+        self.layer().state.lock().held = Some(What::Next);
     }
 
     /// Blocks writes of this byte from now on.
     pub fn hold_write_of(&self, byte: u64) {
-        self.state.lock().held = Some(What::WriteOf(byte));
+        self.layer().state.lock().held = Some(What::WriteOf(byte));
     }
 
     /// Blocks reads from now on.
     pub fn hold_reads(&self) {
-        self.state.lock().held = Some(What::Reads);
+        self.layer().state.lock().held = Some(What::Reads);
     }
 
     /// Blocks discards from now on.
     pub fn hold_discards(&self) {
-        self.state.lock().held = Some(What::Discards);
+        self.layer().state.lock().held = Some(What::Discards);
     }
 
     /// Unblocks everything.
     pub fn release(&self) {
-        self.state.lock().held = None;
-        self.changed.notify_all();
+        self.layer().state.lock().held = None;
+        self.layer().changed.notify_all();
     }
 
     /// Returns whether any batch is blocked.
@@ -108,32 +112,16 @@ impl PausedDevice {
 
     /// Returns the number of blocked batches.
     pub fn waiting(&self) -> usize {
-        self.state.lock().waiting
+        self.layer().state.lock().waiting
     }
 }
 
-impl Device for PausedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn closing(&self) {
-        self.inner.closing();
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
+impl Layer for Gate {
+    fn submit<D: Device + ?Sized>(&self, below: &D, batch: Vec<Request>) -> Ticket {
         let mut state = self.state.lock();
         if !state.held.is_some_and(|held| held.has(&batch)) && only_reads(&batch) {
             drop(state);
-            return self.inner.submit(batch);
+            return below.submit(batch);
         }
         state.waiting += 1;
         let is_next = matches!(state.held, Some(What::Next));
@@ -145,6 +133,6 @@ impl Device for PausedDevice {
         }
         state.waiting -= 1;
         drop(state);
-        Ticket::completed(self.inner.wait(self.inner.submit(batch)))
+        Ticket::completed(below.wait(below.submit(batch)))
     }
 }

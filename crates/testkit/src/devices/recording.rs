@@ -9,6 +9,7 @@ use userbtrfs_device::{Completion, Device, DeviceError, Request, Slice, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::SparseImage;
+use super::layered::{Layer, LayeredDevice};
 
 /// A request that succeeded.
 #[derive(Clone, Debug)]
@@ -90,11 +91,13 @@ impl Event {
     }
 }
 
-/// Forwards every request to another device and records it.
-pub struct RecordingDevice {
-    inner: Arc<dyn Device>,
+/// A layer that executes every request on the device below, and records it.
+pub struct Recorder {
     state: Mutex<State>,
 }
+
+/// A device whose changes are recorded.
+pub type RecordingDevice = LayeredDevice<Recorder>;
 
 struct State {
     recording: Recording,
@@ -121,60 +124,44 @@ impl RecordingDevice {
     fn from_parts(inner: Arc<dyn Device>, base: SparseImage) -> Self {
         let recording = Recording::new(base);
         let state = State { recording, batches: 0, waits: 0, is_in_flight: false };
-        Self { inner, state: Mutex::new(Class::DeviceQueue, state) }
+        Self::on_device(inner, Recorder { state: Mutex::new(Class::DeviceQueue, state) })
     }
 
     /// Returns the events so far.
     pub fn log(&self) -> Vec<Recorded> {
-        self.state.lock().recording.events.clone()
+        self.layer().state.lock().recording.events.clone()
     }
 
     /// Returns the number of events so far.
     pub fn count(&self) -> usize {
-        self.state.lock().recording.events.len()
+        self.layer().state.lock().recording.events.len()
     }
 
     /// Returns the number of waits for writes, flushes and discards; one wait for everything in
     /// flight counts once. Only meaningful if a single thread uses the device.
     pub fn waits(&self) -> u64 {
-        self.state.lock().waits
+        self.layer().state.lock().waits
     }
 
     /// Returns the recording so far.
     pub fn recording(&self) -> Recording {
-        self.state.lock().recording.clone()
+        self.layer().state.lock().recording.clone()
     }
 
     /// Takes the recording and starts another from the current content of the device. Call it after
     /// a flush with nothing in flight: the new recording treats all content as durable.
     pub fn take(&self) -> Recording {
-        let mut state = self.state.lock();
+        let mut state = self.layer().state.lock();
         let next = Recording::new(state.recording.end());
         std::mem::replace(&mut state.recording, next)
     }
 }
 
-impl Device for RecordingDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn closing(&self) {
-        self.inner.closing();
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
+impl Layer for Recorder {
+    fn submit<D: Device + ?Sized>(&self, below: &D, batch: Vec<Request>) -> Ticket {
         let done = self.state.lock().recording.events.len();
         let events: Vec<_> = batch.iter().map(|request| Event::of(request, done)).collect();
-        let completions = self.inner.wait(self.inner.submit(batch));
+        let completions = below.wait(below.submit(batch));
         let ends = completions.iter().map(|completion| completion.result.is_ok());
         let succeeded: Vec<_> =
             events.into_iter().zip(ends).filter_map(|(event, ok)| event.filter(|_| ok)).collect();
@@ -190,7 +177,7 @@ impl Device for RecordingDevice {
         Ticket::completed(completions)
     }
 
-    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+    fn wait<D: Device + ?Sized>(&self, _: &D, ticket: Ticket) -> Vec<Completion> {
         let mut state = self.state.lock();
         state.waits += u64::from(std::mem::take(&mut state.is_in_flight));
         drop(state);

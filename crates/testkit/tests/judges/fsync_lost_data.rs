@@ -15,7 +15,7 @@ use userbtrfs::{File, Filesystem, FullCommitReason, OpenOptions, TreeId};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, Superblock};
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::cut::{Choice, State, states};
-use userbtrfs_testkit::devices::{Event, RecordingDevice};
+use userbtrfs_testkit::devices::{Event, Layer, LayeredDevice, RecordingDevice};
 
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, seed};
@@ -27,18 +27,15 @@ const BLOCK: usize = 4096;
 /// The number of writers.
 const WRITERS: u8 = 16;
 
-/// A device that fails writes of bad data, if enabled.
-struct Failing {
-    inner: RecordingDevice,
+/// A device that fails writes of bad data, if enabled, on one that records.
+type Failing = LayeredDevice<BadData, RecordingDevice>;
+
+/// The layer that fails writes of bad data.
+struct BadData {
     fails: AtomicBool,
 }
 
-impl Failing {
-    fn new() -> Arc<Self> {
-        let image = Made::new("plain", 256 * MIB, Options::default()).image();
-        Arc::new(Self { inner: RecordingDevice::on(&image), fails: AtomicBool::new(false) })
-    }
-
+impl BadData {
     fn fail(&self, fails: bool) {
         self.fails.store(fails, Ordering::Relaxed);
     }
@@ -49,33 +46,23 @@ impl Failing {
     }
 }
 
-impl Device for Failing {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &'static str {
-        "failing"
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
+impl Layer for BadData {
+    fn submit<D: Device + ?Sized>(&self, below: &D, batch: Vec<Request>) -> Ticket {
         if !batch.iter().any(|request| self.is_bad(request)) {
-            return self.inner.submit(batch);
+            return below.submit(batch);
         }
         let run = |request: Request| match self.is_bad(&request) {
             true => fail(request),
-            false => self.inner.run(request),
+            false => below.run(request),
         };
         Ticket::completed(batch.into_iter().map(run).collect())
     }
+}
 
-    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
-        self.inner.wait(ticket)
-    }
+fn failing() -> Arc<Failing> {
+    let image = Made::new("plain", 256 * MIB, Options::default()).image();
+    let layer = BadData { fails: AtomicBool::new(false) };
+    Arc::new(Failing::on_device(Arc::new(RecordingDevice::on(&image)), layer))
 }
 
 fn fail(request: Request) -> Completion {
@@ -112,23 +99,23 @@ fn left(state: &State, path: &str) -> Vec<u8> {
 
 #[test]
 fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
-    let device = Failing::new();
+    let device = failing();
     let filesystem = writable(&device);
     let (file, other) = (create(&filesystem, "file"), create(&filesystem, "other"));
     file.append(&[1; 3 * BLOCK]).unwrap();
     file.sync_all().unwrap();
     let old = file.read_all().unwrap();
-    let first = device.inner.count();
-    device.fail(true);
+    let first = device.below().count();
+    device.layer().fail(true);
     file.write_at(&[BAD; BLOCK], u64::try_from(BLOCK).unwrap()).unwrap();
     file.append(&[BAD; BLOCK]).unwrap();
     let nodes = filesystem.stats().log.nodes;
     file.sync_all().unwrap_err();
-    device.fail(false);
+    device.layer().fail(false);
     file.sync_all().expect("it is told once");
     let log = filesystem.stats().log;
     assert_eq!((log.commits(FullCommitReason::DataFailed), log.nodes), (1, nodes), "{log:?}");
-    let recording = device.inner.recording();
+    let recording = device.below().recording();
     let events: Vec<_> = recording.events[first..].iter().map(|one| one.event.clone()).collect();
     let is_node =
         |event: &&Event| matches!(event, Event::Write { bytes, .. } if bytes.len() > BLOCK);
@@ -145,7 +132,7 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     file.close().unwrap();
     other.close().unwrap();
     filesystem.close().unwrap();
-    check_image("after data failed", &device.inner.recording().end());
+    check_image("after data failed", &device.below().recording().end());
 }
 
 /// Writes different blocks from each thread and syncs them; one of the syncs fails. Returns what
@@ -165,7 +152,7 @@ fn write_together(
             match file.sync_all() {
                 Ok(()) => {
                     assert!(!is_bad, "it is told");
-                    acknowledged.push((writer, round, device.inner.count()));
+                    acknowledged.push((writer, round, device.below().count()));
                 }
                 Err(error) => assert!(is_bad, "writer {writer}: {error}"),
             }
@@ -186,20 +173,20 @@ fn write_together(
 fn who_shares_a_group_with_data_that_fails_is_durable_and_not_told() {
     let rounds = if is_torture() { 100 } else { 12 };
     let seed = seed();
-    let device = Failing::new();
+    let device = failing();
     let filesystem = writable(&device);
     let files: Vec<_> =
         (0..WRITERS).map(|writer| create(&filesystem, &format!("f{writer}"))).collect();
     filesystem.commit().unwrap();
-    let first = device.inner.count();
-    device.fail(true);
+    let first = device.below().count();
+    device.layer().fail(true);
     let unlucky = u8::try_from(seed % u64::from(WRITERS)).unwrap();
     let acknowledged = write_together(&device, &files, rounds, unlucky);
     let log = filesystem.stats().log;
     assert_eq!(log.commits(FullCommitReason::DataFailed), 1, "{log:?}");
     drop(files);
     filesystem.abandon();
-    let recording = device.inner.recording();
+    let recording = device.below().recording();
     let cuts = states(&recording, Choice::Reordered { seed, count: 60 });
     for state in cuts.filter(|state| state.completed >= first) {
         for writer in 0..WRITERS {
