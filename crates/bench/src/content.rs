@@ -3,7 +3,7 @@
 //! A few incompressible bytes alternate with parts of a short text, at distances within the window
 //! of every algorithm. The content is generated faster than a disk can write it.
 
-use crate::random::Random;
+use userbtrfs_testkit::random::Random;
 
 /// The length of the text that is repeated, in bytes.
 const TEXT: usize = 4096;
@@ -28,7 +28,7 @@ impl Content {
     pub(crate) fn fill(&mut self, target: &mut Vec<u8>, len: usize) {
         target.clear();
         while target.len() < len {
-            target.extend_from_slice(&self.random.next().to_le_bytes());
+            target.extend_from_slice(&self.random.number().to_le_bytes());
             let part = 16 + self.random.index(PART_MAX - 15);
             let start = self.random.index(TEXT - PART_MAX);
             target.extend_from_slice(&self.text[start..][..part]);

@@ -34,7 +34,6 @@ mod names;
 mod nothing;
 mod programs;
 mod put;
-mod random;
 mod read;
 pub mod report;
 mod sample;

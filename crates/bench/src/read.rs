@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use userbtrfs::{File, Filesystem};
+use userbtrfs_testkit::random::Random;
 
 use crate::args::{ReadArgs, Tree};
 use crate::bench::Bench;
 use crate::case::{Case, measure};
 use crate::image::Image;
 use crate::mapping::Mapping;
-use crate::random::Random;
 use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;

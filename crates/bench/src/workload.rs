@@ -6,11 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use userbtrfs_testkit::random::Random;
 
 use crate::args::Tree;
 use crate::content::Content;
 use crate::interrupt::Interrupt;
-use crate::random::Random;
 
 const SEED: u64 = 0x7573_6572_6274_7266;
 /// The number of files in a large tree.

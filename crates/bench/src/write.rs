@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use anyhow::{Context, Result, ensure};
 use userbtrfs::{File, Filesystem, OpenOptions};
 use userbtrfs_testkit::linux::Mount;
+use userbtrfs_testkit::random::Random;
 
 use crate::args::WriteArgs;
 use crate::bench::Bench;
@@ -22,7 +23,6 @@ use crate::content::Content;
 use crate::floor;
 use crate::fresh::Fresh;
 use crate::memory;
-use crate::random::Random;
 use crate::read::Readable;
 use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};

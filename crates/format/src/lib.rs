@@ -73,6 +73,9 @@ pub use text::Quoted;
 /// The only sector size that this crate supports, in bytes.
 pub const SECTOR_SIZE: u32 = 4096;
 
+/// [`SECTOR_SIZE`] for offsets and lengths.
+pub const SECTOR: u64 = 4096;
+
 /// The highest level that a tree block may have.
 pub const MAX_LEVEL: u8 = 7;
 

@@ -6,34 +6,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use userbtrfs_image_builder::Random;
+
 use crate::Target;
 
-/// A pseudorandom generator (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Creates a generator with this seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Returns the next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns an input of at most `max_len` bytes; short ones are as frequent as long ones.
-    pub fn input(&mut self, max_len: usize) -> Vec<u8> {
-        let bound = max_len >> (self.next_u64() % 6);
-        let len = usize::try_from(self.next_u64() % (bound as u64 + 1)).expect("within the bound");
-        let words = std::iter::repeat_with(|| self.next_u64().to_le_bytes());
-        words.flatten().take(len).collect()
-    }
+/// Returns an input of at most `max_len` bytes; short ones are as frequent as long ones.
+fn input(random: &mut Random, max_len: usize) -> Vec<u8> {
+    let bound = max_len >> random.below(6);
+    let len = random.index(bound + 1);
+    let words = std::iter::repeat_with(|| random.number().to_le_bytes());
+    words.flatten().take(len).collect()
 }
 
 /// The result of a run.
@@ -49,7 +31,7 @@ pub enum Outcome {
 pub fn run(target: &Target, seed: u64, time: Duration) -> Outcome {
     let (start, mut random, mut count) = (Instant::now(), Random::new(seed), 0);
     while start.elapsed() < time {
-        let input = random.input(target.max_len);
+        let input = input(&mut random, target.max_len);
         let result = catch_unwind(AssertUnwindSafe(|| (target.run)(&input)));
         if result.is_err() {
             return Outcome::Failed(input);
@@ -74,7 +56,7 @@ mod tests {
     fn a_seed_repeats_its_inputs() {
         let inputs = |seed| {
             let mut random = Random::new(seed);
-            (0..50).map(|_| random.input(100)).collect::<Vec<_>>()
+            (0..50).map(|_| input(&mut random, 100)).collect::<Vec<_>>()
         };
         assert_eq!(inputs(5), inputs(5));
         assert_ne!(inputs(5), inputs(6));
@@ -87,7 +69,7 @@ mod tests {
             (target.run)(&[]);
             let mut random = Random::new(9);
             for _ in 0..20 {
-                (target.run)(&random.input(target.max_len));
+                (target.run)(&input(&mut random, target.max_len));
             }
         }
     }

@@ -11,7 +11,6 @@
 
 mod damage;
 pub mod driver;
-mod sparse;
 mod targets;
 
 /// A fuzz target.

@@ -8,6 +8,9 @@
 //! 3. An [`ImageEditor`] changes every copy of a block and seals each. It reads blocks without
 //!    verifying them, so that it also works on damaged blocks.
 //!
+//! It also has what both need that build on it: images and devices in memory, and pseudo-random
+//! numbers.
+//!
 //! Misuse panics, since all callers are tests.
 
 #![forbid(unsafe_code)]
@@ -19,8 +22,10 @@ mod editor;
 mod extent;
 mod image;
 mod inode;
+mod random;
 mod root;
 mod samples;
+mod sparse;
 mod superblock;
 
 pub use block::{LeafBuilder, NodeBuilder, Place, RawBlock, header, seal_block};
@@ -32,8 +37,10 @@ pub use extent::{
 };
 pub use image::small_image;
 pub use inode::{InodeSpec, dir_entry, extrefs, inode_ref};
+pub use random::Random;
 pub use root::{RootSpec, root_ref};
 pub use samples::{Sample, samples};
+pub use sparse::{SparseDevice, SparseImage};
 pub use superblock::{SuperblockSpec, field, seal_superblock};
 
 use userbtrfs_codec::ChecksumKind;

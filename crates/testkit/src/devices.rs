@@ -12,10 +12,9 @@ mod faulty;
 mod layered;
 mod paused;
 mod recording;
-mod sparse;
 
 pub use faulty::{Fault, Faults, FaultyDevice, How};
 pub use layered::{Layer, LayeredDevice};
 pub use paused::{Gate, PausedDevice};
 pub use recording::{Event, Recorded, Recorder, Recording, RecordingDevice};
-pub use sparse::{SparseDevice, SparseImage};
+pub use userbtrfs_image_builder::{SparseDevice, SparseImage};

@@ -13,12 +13,11 @@ use std::ops::Range;
 
 use anyhow::{Context, ensure};
 use userbtrfs::File;
+use userbtrfs_format::SECTOR;
 
 use crate::model::{Content, FileId, Model};
 use crate::operation::Operation;
 
-/// The unit of writeback, in bytes.
-const SECTOR: u64 = 4096;
 /// The number of bytes per comparison.
 const PART: usize = 4096;
 

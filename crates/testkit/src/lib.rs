@@ -41,3 +41,6 @@ pub mod target;
 pub mod test_env;
 pub mod walk_linux;
 pub mod walk_ours;
+
+/// The size of a sector in bytes.
+pub use userbtrfs_format::SECTOR;

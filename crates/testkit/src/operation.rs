@@ -25,6 +25,8 @@ mod shrink;
 use std::fmt;
 use std::str::FromStr;
 
+use userbtrfs_format::SECTOR;
+
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::{Bytes, Kind, Mode, Time};
@@ -35,9 +37,6 @@ pub use shrink::{shrink, simplify};
 
 /// The maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;
-
-/// The block size of file data, in bytes.
-const SECTOR: u64 = 4096;
 
 /// A length larger than any for which there is space, in bytes.
 const LARGE: u64 = 1 << 20;

@@ -35,6 +35,11 @@ pub fn bytes(seed: u32, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
+/// Returns a length of bytes that are in memory.
+pub(crate) fn in_memory(length: u64) -> usize {
+    usize::try_from(length).expect("a length in memory")
+}
+
 fn word(seed: u32, number: u64) -> [u8; WORD] {
     let number = if seed.is_multiple_of(2) { number / ALIKE } else { number };
     let mixed = number.wrapping_add(u64::from(seed) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);

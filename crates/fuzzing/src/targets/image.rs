@@ -6,13 +6,12 @@ use arbitrary::{Result, Unstructured};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_engine::api::OpenOptions;
 use userbtrfs_format::{Expectation, Logical, TreeId};
-use userbtrfs_image_builder::{ImageEditor, RawBlock, header, small_image, u64_at};
+use userbtrfs_image_builder::{ImageEditor, RawBlock, SparseImage, header, small_image, u64_at};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Volume, walk};
 
 use super::filesystem::look_at_all;
 use crate::damage::damage;
-use crate::sparse::SparseDevice;
 
 /// Golden images with subvolumes, all forms of extents, many links, an orphan, quotas.
 const GOLDEN: [&[u8]; 6] = [
@@ -44,7 +43,8 @@ impl Subject {
         let device: Arc<dyn Device> = match number.checked_sub(1) {
             None => Arc::new(MemoryDevice::from_bytes(small_image())),
             Some(golden) => {
-                Arc::new(SparseDevice::unpack(GOLDEN[golden]).expect("the image is packed well"))
+                let unpacked = zstd::Decoder::new(GOLDEN[golden]).and_then(SparseImage::read_from);
+                Arc::new(unpacked.expect("the image is packed well").to_device())
             }
         };
         let editor = ImageEditor::over(device).expect("the image is sound");

@@ -14,7 +14,7 @@ use crate::random::Random;
 use super::{Event, Recorded, Recording, SparseImage};
 
 /// The unit that a device writes atomically, in bytes.
-const SECTOR: u64 = 4096;
+const ATOMIC: u64 = 4096;
 
 /// Which states are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random)
     let (mut at, mut rest) = (offset, bytes);
     let mut is_whole = true;
     while !rest.is_empty() {
-        let to_sector_end = usize::try_from(SECTOR - at % SECTOR).expect("at most a sector");
+        let to_sector_end = usize::try_from(ATOMIC - at % ATOMIC).expect("at most a sector");
         let (sector, later) = rest.split_at(rest.len().min(to_sector_end));
         if random.one_in(2) {
             image.write(at, sector);
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_long_write_tears_at_sectors() {
-        let device = RecordingDevice::on(&SparseImage::new(5 * SECTOR));
-        device.run(write(SECTOR / 2, &[1; 3 * 4096], false)).result.unwrap();
+        let device = RecordingDevice::on(&SparseImage::new(5 * ATOMIC));
+        device.run(write(ATOMIC / 2, &[1; 3 * 4096], false)).result.unwrap();
         let recording = device.take();
         let mut seen = BTreeSet::new();
         for state in states(&recording, Choice::Reordered { seed: 3, count: 1000 }) {

@@ -5,7 +5,7 @@ use userbtrfs::{Allocate, File};
 
 use crate::model::Outcome;
 use crate::operation::{AllocateKind, FILE_MAX, Operation};
-use crate::pattern;
+use crate::pattern::{self, in_memory};
 
 use super::outcome::outcome;
 
@@ -68,8 +68,4 @@ fn allocate(kind: AllocateKind) -> Allocate {
 /// Returns the end of a range, `None` if it exceeds the maximum file size.
 fn end(offset: u64, length: u64) -> Option<u64> {
     offset.checked_add(length).filter(|end| *end <= FILE_MAX)
-}
-
-fn in_memory(length: u64) -> usize {
-    usize::try_from(length).expect("a length in memory")
 }

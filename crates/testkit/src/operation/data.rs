@@ -1,12 +1,13 @@
 //! Random operations on file contents: at, before and after every boundary of the format and of the
 //! file.
 
+use userbtrfs_format::SECTOR;
+
 use crate::model::Content;
 
 use super::choices::{Choices, is_file};
 use super::{AllocateKind, FILE_MAX, Object, Operation};
 
-const SECTOR: u64 = 4096;
 /// Boundaries: of inline data, a sector, the unit of caching and compression, an extent.
 const EDGES: [u64; 7] = [0, 2048, SECTOR, 2 * SECTOR, 128 << 10, 1 << 20, 128 << 20];
 /// Far offsets. Linux itself fails in the last possible sector.

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, IFlags, copy_file_range, ioctl_ficlone, ioctl_getflags};
 use rustix::fs::{fallocate, ioctl_setflags};
+use userbtrfs_format::SECTOR;
 
 use super::tree::{Tree, nothing};
 
-const SECTOR: u64 = 4096;
 /// Ranges changed at once have at most one bit more than this.
 const RANGE_BITS: u64 = 18;
 

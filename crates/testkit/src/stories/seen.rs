@@ -14,12 +14,11 @@ use std::path::Path;
 
 use anyhow::Result;
 use userbtrfs::Filesystem;
+use userbtrfs_format::SECTOR;
 
 use crate::manifest::{Bytes, Difference, Entry, Kind, Manifest, Time, diff};
 use crate::{walk_linux, walk_ours};
 
-/// The allocation unit, in bytes.
-const SECTOR: u64 = 4096;
 /// The unit of `st_blocks`, in bytes.
 const LINUX_BLOCK: u64 = 512;
 /// Attributes that a log need not keep: the atime, and the ctime, which a change of names sets even

@@ -4,6 +4,7 @@
 use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile};
 use userbtrfs::{Allocate, Error, ExtentKind, File, Filesystem, OpenOptions, TreeId};
+use userbtrfs_format::SECTOR;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::random::Random;
@@ -12,7 +13,6 @@ use userbtrfs_testkit::{pattern, skip_unless_linux};
 use super::made::{MIB, Made, check_image};
 use super::{is_torture, open_device, seed};
 
-const SECTOR: u64 = 4096;
 /// The maximum length of an extent, in bytes.
 const EXTENT_MAX: u64 = 128 * MIB;
 

@@ -27,7 +27,7 @@ use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux, walk_ours};
 
 use super::made::{Made, check_image, check_image_by_copy, kinds};
-use super::{assert_none, is_torture, open_device, seed};
+use super::{SECTOR_LEN, assert_none, is_torture, open_device, seed};
 
 /// Operations of the initial workload, and of the one with faults.
 const LENGTH: usize = 160;
@@ -485,7 +485,6 @@ fn a_failed_direct_write_is_told_and_leaves_each_sector_old_or_new() {
 }
 
 fn fail_directly(in_place: bool, how: How) {
-    const SECTOR: usize = 4096;
     let what = format!("in place: {in_place}, {how:?}");
     let inner = Arc::new(kinds()[0].image().to_device());
     let device = Arc::new(FaultyDevice::new(inner.clone()));
@@ -495,10 +494,10 @@ fn fail_directly(in_place: bool, how: How) {
         inode.set_flags(InodeFlags::NODATACOW).unwrap();
     }
     let file = inode.open().unwrap();
-    let [old, new] = [1, 2].map(|seed| pattern::bytes(seed, 0, 20 * SECTOR));
+    let [old, new] = [1, 2].map(|seed| pattern::bytes(seed, 0, 20 * SECTOR_LEN));
     file.write_at(&old, 0).unwrap();
     file.sync_all().unwrap();
-    let (start, end) = (3 * SECTOR, 13 * SECTOR);
+    let (start, end) = (3 * SECTOR_LEN, 13 * SECTOR_LEN);
     let buffer = Arc::new(Buffer::from(&new[start..end]));
     device.arm(Fault { operation: Request::Write, after: 0, how, lasting: false });
     let error = file.write_direct(&buffer, start as u64).unwrap_err();
@@ -506,8 +505,8 @@ fn fail_directly(in_place: bool, how: How) {
     assert!(filesystem.is_writable(), "{what}: nothing else is lost");
     let check = |found: &[u8]| {
         assert_eq!(found.len(), old.len(), "{what}");
-        for at in (0..old.len()).step_by(SECTOR) {
-            let is = |content: &[u8]| found[at..at + SECTOR] == content[at..at + SECTOR];
+        for at in (0..old.len()).step_by(SECTOR_LEN) {
+            let is = |content: &[u8]| found[at..at + SECTOR_LEN] == content[at..at + SECTOR_LEN];
             let may_be_new = in_place && (start..end).contains(&at);
             assert!(is(&old) || may_be_new && is(&new), "{what}: the sector at {at}");
         }

@@ -9,6 +9,7 @@ use std::fmt;
 use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{Allocate, Error, File, Filesystem, InodeFlags, OpenOptions, TreeId};
+use userbtrfs_format::SECTOR;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::random::Random;
@@ -22,7 +23,6 @@ use super::{is_torture, seed};
 const LENGTH: usize = 10_000;
 /// The maximum size of the file, in bytes.
 const SIZE_MAX: u64 = 640 << 10;
-const SECTOR: u64 = 4096;
 const NAME: &[u8] = b"file";
 
 /// The kind of a step.

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
-use userbtrfs_format::{FileExtent, FileExtentKind, InodeItem, ItemKind, Key};
+use userbtrfs_format::{FileExtent, FileExtentKind, InodeItem, ItemKind, Key, SECTOR};
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::engine_target::EngineTarget;
@@ -31,7 +31,6 @@ use super::{is_torture, open_device, seed};
 
 const NAME: &str = "file";
 const OTHER: &str = "other";
-const SECTOR: u64 = 4096;
 /// The maximum size of the file, in sectors.
 const SECTORS: u64 = 24;
 /// The number of steps of a sequence.

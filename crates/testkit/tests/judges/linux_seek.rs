@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::fs::{SeekFrom, copy_file_range, seek};
 use rustix::io::Errno;
 use userbtrfs::{Error, ExtentKind, File, Result};
+use userbtrfs_format::SECTOR;
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_testkit::linux::{Linux, run};
 use userbtrfs_testkit::manifest::Kind;
@@ -17,7 +18,6 @@ use super::{Unpacked, open};
 
 /// Images with small files that have holes.
 const IMAGES: &[&str] = &["holes", "hole-items", "extents", "shared", "basic"];
-const SECTOR: u64 = 4096;
 
 #[test]
 fn seeks_return_the_same_offsets_as_in_linux() {

@@ -56,6 +56,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use userbtrfs::device::Device;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_testkit::manifest::{Difference, Manifest, diff};
@@ -64,6 +65,9 @@ use userbtrfs_testkit::test_env::is_torture;
 
 /// The maximum number of differences that are shown.
 const SHOWN: usize = 20;
+
+/// The length of a sector in memory, in bytes.
+const SECTOR_LEN: usize = SECTOR_SIZE as usize;
 
 /// A golden image, unpacked.
 struct Unpacked {

@@ -14,6 +14,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, TreeId};
+use userbtrfs_format::SECTOR;
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::{Linux, run};
 use userbtrfs_testkit::manifest::Mode;
@@ -27,7 +28,6 @@ use super::made::{MIB, Made, check_file};
 use super::ours::use_by_linux;
 use super::{is_torture, open, seed};
 
-const SECTOR: u64 = 4096;
 /// The size of each overwritten file in bytes.
 const LEN: u64 = 2 * MIB;
 /// The file that takes all other space.

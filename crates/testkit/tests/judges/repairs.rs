@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, ensure};
 use userbtrfs::Filesystem;
 use userbtrfs::mkfs::{Options, Profile};
+use userbtrfs_format::SECTOR;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::cut::{Choice, states};
 use userbtrfs_testkit::devices::{Recording, RecordingDevice, SparseImage};
@@ -22,8 +23,6 @@ use super::made::{MIB, Made, check_file};
 use super::ours::judge_by_linux;
 use super::{is_torture, open_device, open_to_write, seed};
 
-/// The unit of damage and repair, in bytes.
-const SECTOR: u64 = 4096;
 /// The same mirror is damaged within each stretch of this many bytes: no tree block crosses its
 /// end.
 const STRETCH: u64 = 64 << 10;

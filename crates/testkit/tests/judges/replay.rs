@@ -37,14 +37,13 @@ use userbtrfs_volume::Volume;
 
 use super::fsynced::now;
 use super::made::{Made, check_file, kinds};
-use super::{Unpacked, assert_none, is_torture, open, open_device, open_to_write, seed, shown};
+use super::{
+    SECTOR_LEN, Unpacked, assert_none, is_torture, open, open_device, open_to_write, seed, shown,
+};
 
 /// The number of operations before the last commit, and after it.
 const BEFORE: usize = 150;
 const AFTER: usize = 60;
-
-/// Bytes in a sector.
-const SECTOR: usize = 4096;
 
 /// The number of extents of a file whose items are in many leaves.
 const SPREAD: u64 = 200;
@@ -338,18 +337,18 @@ fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
             fs::File::options().read(true).write(true).create_new(true).open(path).unwrap()
         });
         for file in [&spread, &grown] {
-            file.write_all_at(&[b'x'; SECTOR], 0).unwrap();
+            file.write_all_at(&[b'x'; SECTOR_LEN], 0).unwrap();
         }
         commit();
         for at in 1..SPREAD {
-            spread.write_all_at(&[b'y'; SECTOR], at * 2 * SECTOR as u64).unwrap();
+            spread.write_all_at(&[b'y'; SECTOR_LEN], at * 2 * SECTOR_LEN as u64).unwrap();
         }
-        shared.write_all_at(&[b'z'; 2 * SECTOR], 0).unwrap();
+        shared.write_all_at(&[b'z'; 2 * SECTOR_LEN], 0).unwrap();
         commit();
         // After a clone, all items of each changed leaf are logged.
         grown.set_len(1 << 20).unwrap();
-        for (file, mut at) in [(&spread, SECTOR as u64), (&grown, 1 << 19)] {
-            copy_file_range(&shared, Some(&mut 0), file, Some(&mut at), SECTOR).unwrap();
+        for (file, mut at) in [(&spread, SECTOR_LEN as u64), (&grown, 1 << 19)] {
+            copy_file_range(&shared, Some(&mut 0), file, Some(&mut at), SECTOR_LEN).unwrap();
             file.sync_all().unwrap();
         }
         let left = Left::copy(&image).expect("a log");
@@ -367,7 +366,7 @@ fn a_log_is_whole_until_it_is_discarded() {
     for made in kinds().iter().filter(|made| ["default", "mixed"].contains(&made.name)) {
         let device = Arc::new(made.image().to_device());
         let opened = open_to_write(device.clone());
-        let expected: Vec<Vec<u8>> = (1..=FSYNCED).map(|byte| vec![byte; 3 * SECTOR]).collect();
+        let expected: Vec<Vec<u8>> = (1..=FSYNCED).map(|byte| vec![byte; 3 * SECTOR_LEN]).collect();
         for content in &expected {
             let name = content[0].to_string();
             let file = opened.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();

@@ -12,6 +12,7 @@ use std::thread;
 use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{Allocate, File, Filesystem, InodeFlags, OpenOptions, TreeId};
+use userbtrfs_format::SECTOR;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::SparseDevice;
 use userbtrfs_testkit::random::Random;
@@ -24,7 +25,6 @@ const THREADS: u64 = 4;
 /// The size of a stripe in bytes: not a multiple of anything, or whole sectors.
 const STRIPE: u64 = 3001;
 const STRIPE_OF_SECTORS: u64 = 2 * SECTOR;
-const SECTOR: u64 = 4096;
 /// The number of stripes of one thread.
 const STRIPES: u64 = 60;
 /// The maximum size of a file that all threads write anywhere, in bytes.

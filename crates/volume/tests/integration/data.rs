@@ -1,15 +1,13 @@
 //! Asynchronous data writes: each part has its own result.
 
 use userbtrfs_device::Device;
-use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS};
+use userbtrfs_format::{Logical, SECTOR, SUPERBLOCK_OFFSETS};
 use userbtrfs_image_builder::ChunkSpec;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Buffer, Slice, WriteError};
 
 use crate::support::{Recorder, image, image_with_room_for_a_mirror, open};
 use crate::writing::chunk;
-
-const SECTOR: u64 = 4096;
 
 /// Parts of one buffer, from `start` on, each with different bytes.
 fn parts(start: Logical, count: u8) -> Vec<(Logical, Slice)> {

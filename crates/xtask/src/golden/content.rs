@@ -3,25 +3,14 @@
 use std::collections::HashMap;
 
 use crc_fast::{CrcAlgorithm, checksum};
-
-/// A pseudorandom generator (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
+use userbtrfs_testkit::random::Random;
 
 /// Returns incompressible bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        bytes.extend_from_slice(&numbers.next().to_le_bytes());
+        bytes.extend_from_slice(&numbers.number().to_le_bytes());
     }
     bytes.truncate(length);
     bytes
@@ -30,10 +19,10 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
 /// Returns text that compresses well: few words, and a different number in each line.
 pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
     const WORDS: [&str; 4] = ["extent ", "directory ", "checksum ", "tree "];
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     let mut bytes = Vec::with_capacity(length + 80);
     while bytes.len() < length {
-        let line = numbers.next();
+        let line = numbers.number();
         let word =
             |place: u32| WORDS[usize::try_from((line >> place) & 3).expect("less than four")];
         bytes.extend((0..16).step_by(2).flat_map(|place| word(place).bytes()));
@@ -46,10 +35,10 @@ pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
 /// Returns two different names that begin with `prefix`, with the same length and the same crc32c,
 /// so with the same hash under every seed. The prefix determines the names.
 pub(crate) fn colliding_names(prefix: &str) -> [String; 2] {
-    let mut numbers = Numbers(0);
+    let mut numbers = Random::new(0);
     let mut seen = HashMap::new();
     loop {
-        let name = format!("{prefix}{:016x}", numbers.next());
+        let name = format!("{prefix}{:016x}", numbers.number());
         let hash = checksum(CrcAlgorithm::Crc32Iscsi, name.as_bytes());
         if let Some(other) = seen.insert(hash, name.clone()) {
             return [other, name];

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::model::Outcome;
 use crate::operation::{AllocateKind, Operation};
-use crate::pattern;
+use crate::pattern::{self, in_memory};
 
 use super::descriptor::{by_itself, kind};
 
@@ -74,10 +74,6 @@ fn flags(kind: AllocateKind) -> FallocateFlags {
         AllocateKind::Zero => FallocateFlags::ZERO_RANGE,
         AllocateKind::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
     }
-}
-
-fn in_memory(length: u64) -> usize {
-    usize::try_from(length).expect("a length in memory")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -1,13 +1,13 @@
 //! Images of special files: holes, shared extents, many extents, flags.
 
 use rustix::fs::IFlags;
+use userbtrfs_testkit::SECTOR;
 
 use crate::golden::content::{noise, text};
 use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
 /// The size of a sector, in bytes.
-const SECTOR: u64 = 4096;
 /// One tebibyte, in bytes.
 const TEBIBYTE: u64 = 1 << 40;
 /// `FS_NOCOMP_FL`, which rustix does not define.

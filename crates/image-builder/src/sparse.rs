@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use userbtrfs_device::{Completion, Device, DeviceError, Request, Ticket};
@@ -71,9 +71,25 @@ impl SparseImage {
         Ok(image)
     }
 
+    /// Reads an image to its end.
+    pub fn read_from(mut reader: impl Read) -> io::Result<Self> {
+        let mut image = Self::new(0);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            reader.by_ref().take(READ).read_to_end(&mut bytes)?;
+            if bytes.is_empty() {
+                return Ok(image);
+            }
+            let offset = image.len;
+            image.len += bytes.len() as u64;
+            image.write(offset, &bytes);
+        }
+    }
+
     /// Copies the current content of an image file.
-    pub fn from_file(path: &Path) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    pub fn from_file(path: &Path) -> io::Result<Self> {
+        let file = File::open(path).map_err(|error| named(path, &error))?;
         let mut image = Self::new(file.metadata()?.len());
         let mut bytes = Vec::new();
         let mut end = 0;
@@ -84,7 +100,7 @@ impl SparseImage {
             };
             let hole = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
             end = hole.min(start + READ);
-            bytes.resize(usize::try_from(end - start)?, 0);
+            bytes.resize(usize::try_from(end - start).expect("a mebibyte at most"), 0);
             file.read_exact_at(&mut bytes, start)?;
             image.write(start, &bytes);
         }
@@ -141,8 +157,8 @@ impl SparseImage {
     }
 
     /// Creates, or replaces, a file with these bytes and holes for missing blocks.
-    pub fn write_to(&self, path: &Path) -> anyhow::Result<()> {
-        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    pub fn write_to(&self, path: &Path) -> io::Result<()> {
+        let file = File::create(path).map_err(|error| named(path, &error))?;
         file.set_len(self.len)?;
         for (number, block) in &self.blocks {
             let offset = number * BLOCK_BYTES;
@@ -174,6 +190,11 @@ impl SparseImage {
             (now > 0).then_some(Piece { block: at / BLOCK_BYTES, within: within..within + now, of })
         })
     }
+}
+
+/// Returns an error that names the file.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn index(within_block: u64) -> usize {
@@ -281,6 +302,7 @@ mod tests {
             image.read(4000, &mut part);
             assert_eq!(part, plain[4000..9000]);
             assert_eq!(SparseImage::copy_of(&image.to_device()).unwrap(), image);
+            assert_eq!(SparseImage::read_from(&plain[..]).unwrap(), image);
         }
     }
 
