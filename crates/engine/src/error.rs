@@ -6,7 +6,7 @@ use userbtrfs_codec::compress::DecompressError;
 use userbtrfs_device::DeviceError;
 use userbtrfs_format::{FileKind, ItemError, ItemKind, Key, Logical, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::Error as LedgerError;
+use userbtrfs_transaction::Error as TransactionError;
 use userbtrfs_volume::{OpenError, ReadError, WriteError};
 
 /// The result of a call of the engine.
@@ -58,7 +58,7 @@ pub enum Error {
     NoTree(TreeId),
     /// An error of the transactions or of their trees.
     #[error(transparent)]
-    Ledger(LedgerError),
+    Transaction(TransactionError),
     /// The filesystem is not opened, since its pending log cannot be replayed; nothing was written.
     #[error(transparent)]
     Replay(Box<Error>),
@@ -67,7 +67,7 @@ pub enum Error {
     Log(#[from] LogError),
     /// The log, and perhaps the data of the same sync, could not be written.
     #[error("the log cannot be written: {0}")]
-    LogUnwritten(Arc<LedgerError>),
+    LogUnwritten(Arc<TransactionError>),
     /// An offset in a file beyond 2^63 - 1.
     #[error("file too large")]
     FileTooLarge,
@@ -374,7 +374,7 @@ impl Error {
             Self::NoSpace | Self::AttributeTooLong => 28,
             Self::Device(DeviceError::WriteProtected { .. })
             | Self::ReadOnly
-            | Self::Ledger(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
+            | Self::Transaction(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
             Self::BadAttributeName(_) => 34,
             Self::NameTooLong => 36,
@@ -389,14 +389,14 @@ impl Error {
     }
 }
 
-impl From<LedgerError> for Error {
-    fn from(error: LedgerError) -> Self {
+impl From<TransactionError> for Error {
+    fn from(error: TransactionError) -> Self {
         match error {
-            LedgerError::Read(error) => Self::Read(error),
-            LedgerError::NoTree(id) => Self::NoTree(id),
-            LedgerError::NoSpace => Self::NoSpace,
-            LedgerError::NoThread(error) => Self::NoThread(error),
-            other => Self::Ledger(other),
+            TransactionError::Read(error) => Self::Read(error),
+            TransactionError::NoTree(id) => Self::NoTree(id),
+            TransactionError::NoSpace => Self::NoSpace,
+            TransactionError::NoThread(error) => Self::NoThread(error),
+            other => Self::Transaction(other),
         }
     }
 }

@@ -77,7 +77,7 @@ impl From<EditError> for Error {
             EditError::NoSpace(_) => Self::NoSpace,
             EditError::TooHigh(tree) => Self::TooHigh(tree),
             EditError::Source(error) => {
-                *error.downcast().expect("the ledger is the only source of blocks")
+                *error.downcast().expect("a source of blocks fails with an error of this crate")
             }
         }
     }

@@ -59,7 +59,7 @@ use userbtrfs_volume::Volume;
 pub use block_groups::Pinned;
 pub use chunk::{CHUNK_LEN_MIN, DEVICE_START, NewChunk};
 pub use damage::SpaceDamage;
-pub(crate) use load::is_of_books;
+pub(crate) use load::is_global_tree;
 pub use nocow::NocowGuard;
 pub use reserve::{FlushHint, Reservation, bytes_for_items};
 pub(crate) use space_info::ReservePolicy;
@@ -141,7 +141,7 @@ impl Space {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
-        counters.books_grew(load::bytes_of_books(tree_roots)?);
+        counters.global_trees_grew(load::bytes_of_global_trees(tree_roots)?);
         let block_groups = Mutex::new(Class::BlockGroup, block_groups);
         Ok(Self { volume, nodesize, block_groups, counters, held: NocowWriters::new() })
     }
@@ -269,8 +269,8 @@ impl Space {
 
     /// Records that root items were written in which the global reserve trees are larger by `by`
     /// bytes.
-    pub fn books_grew(&self, by: i64) {
-        self.counters.books_grew(by);
+    pub fn global_trees_grew(&self, by: i64) {
+        self.counters.global_trees_grew(by);
     }
 
     /// Returns the bytes that have extent items: the superblock's `bytes_used`.
@@ -316,13 +316,13 @@ impl Space {
 
     /// Reserves metadata.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
+        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
     }
 
     /// Reserves metadata for a change that frees space in the end; may use most of the global
     /// reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
+        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
     }
 
     /// Returns true if references are expected to be dropped.
@@ -344,7 +344,8 @@ impl Space {
 
     /// Reserves space for data.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary).map(Reservation::for_data)
+        self.reserve_with_policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
+            .map(Reservation::for_data)
     }
 
     /// Makes a chunk in memory: its block group can be used at once. The returned chunk must be
@@ -450,7 +451,7 @@ impl Space {
         space_info.needed(bytes, policy).saturating_sub(within_reach)
     }
 
-    pub(crate) fn policy(
+    pub(crate) fn reserve_with_policy(
         &self,
         kind: SpaceKind,
         bytes: u64,
@@ -458,9 +459,9 @@ impl Space {
     ) -> Result<Reservation, FlushHint> {
         let kind = self.counters.pool_of(kind);
         if kind == SpaceKind::Data {
-            return self.claim_data(bytes);
+            return self.reserve_in_existing_groups(bytes);
         }
-        let attempt = || Reservation::policy(&self.counters, kind, bytes, policy);
+        let attempt = || Reservation::with_policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,
@@ -481,9 +482,9 @@ impl Space {
 
     /// Reserves data in existing block groups: making chunks is left to the caller, which may have
     /// to read first. No hint suggests either if it would not be enough.
-    fn claim_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
+    fn reserve_in_existing_groups(&self, bytes: u64) -> Result<Reservation, FlushHint> {
         let (kind, policy) = (SpaceKind::Data, ReservePolicy::Ordinary);
-        let attempt = || Reservation::policy(&self.counters, kind, bytes, policy);
+        let attempt = || Reservation::with_policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,

@@ -263,7 +263,7 @@ impl Filesystem {
 
     /// Returns true if it was shut down.
     pub fn is_shut_down(&self) -> bool {
-        matches!(self.failure(), Some(Error::Ledger(userbtrfs_transaction::Error::ShutDown)))
+        matches!(self.failure(), Some(Error::Transaction(userbtrfs_transaction::Error::ShutDown)))
     }
 
     /// Returns why nothing is written any more; `None` if writing works, or it was opened
@@ -455,15 +455,15 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
 
 /// Returns true if the filesystem itself cannot be written, regardless of its log.
 fn is_unwritable(error: &Error) -> bool {
-    use userbtrfs_transaction::Error as TransactionManager;
-    let Error::Ledger(error) = error else { return matches!(error, Error::Open(_)) };
+    use userbtrfs_transaction::Error as TransactionError;
+    let Error::Transaction(error) = error else { return matches!(error, Error::Open(_)) };
     matches!(
         error,
-        TransactionManager::Unwritable(_)
-            | TransactionManager::Root { .. }
-            | TransactionManager::NoOwner { .. }
-            | TransactionManager::NoTree(_)
-            | TransactionManager::Space(_)
+        TransactionError::Unwritable(_)
+            | TransactionError::Root { .. }
+            | TransactionError::NoOwner { .. }
+            | TransactionError::NoTree(_)
+            | TransactionError::Space(_)
     )
 }
 

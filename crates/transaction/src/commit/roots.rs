@@ -10,7 +10,7 @@ use userbtrfs_sync::Mutex;
 
 use crate::editor::Editor;
 use crate::error::{Error, Result};
-use crate::space::{Space, is_of_books};
+use crate::space::{Space, is_global_tree};
 
 /// The trees that the running transaction changed and whose root items are not updated yet.
 #[derive(Debug, Default)]
@@ -55,20 +55,20 @@ pub(super) fn write(
 ) -> Result<usize> {
     let (roots, touched) = changed.lock().take();
     let count = roots.len();
-    let mut books_grew = 0;
+    let mut global_trees_grew = 0;
     for id in roots {
         let tree = editor.tree_roots.tree(id)?;
         let (key, mut item) = editor.tree_roots.root_entry(id)?.ok_or(Error::NoTree(id))?;
         let grown = move_root(&mut item, &tree, editor);
-        if is_of_books(id) {
-            books_grew += grown;
+        if is_global_tree(id) {
+            global_trees_grew += grown;
         }
         if let Some(extended) = item.extended.as_mut().filter(|_| touched.contains(&id)) {
             (extended.ctransid, extended.ctime) = (editor.generation, SystemTime::now().into());
         }
         editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])?;
     }
-    space.books_grew(books_grew);
+    space.global_trees_grew(global_trees_grew);
     Ok(count)
 }
 

@@ -167,7 +167,7 @@ impl TransactionManager {
         // No thread is moving an extent from one file to another now.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
         self.merge(&Handle::new(self, commit.transaction_guard()), FlushScope::All)?;
-        self.write_books(commit)?;
+        self.write_space_and_roots(commit)?;
         let superblock = superblock::next(self, commit.generation())?;
         let nodes = self.tree_roots.store().dirty_nodes();
         assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
@@ -177,7 +177,7 @@ impl TransactionManager {
     }
 
     /// Stage 3.
-    fn write_books(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
+    fn write_space_and_roots(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
         let space_items = SpaceItemWriter::new(self, commit.generation());
         space_items.mend_free_space_tree()?;
         quotas::mark(&space_items.editor)?;

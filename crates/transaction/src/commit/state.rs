@@ -253,7 +253,9 @@ impl TransactionState {
 
 impl fmt::Debug for TransactionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("running", &self.generation()).finish_non_exhaustive()
+        f.debug_struct("TransactionState")
+            .field("running", &self.generation())
+            .finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::refs::{self, DelayedRefs, Outcome};
 const ANY: ItemKind = ItemKind(99);
 
 /// A source of blocks that counts their references.
-struct Books<'a> {
+struct TestSource<'a> {
     tree_roots: &'a TreeRoots,
     delayed: DelayedRefs,
     nodesize: u32,
@@ -28,7 +28,7 @@ struct Books<'a> {
     groups: Vec<Range<u64>>,
 }
 
-impl<'a> Books<'a> {
+impl<'a> TestSource<'a> {
     fn of(tree_roots: &'a TreeRoots) -> Self {
         let nodesize = tree_roots.store().volume().geometry().nodesize;
         let extents = TreeItems::new(tree_roots, TreeId::EXTENT).expect("there is one");
@@ -89,7 +89,7 @@ impl<'a> Books<'a> {
     }
 }
 
-impl BlockSource for Books<'_> {
+impl BlockSource for TestSource<'_> {
     fn generation(&self) -> u64 {
         self.tree_roots.store().volume().superblock().generation + 1
     }
@@ -155,22 +155,22 @@ fn key(number: u64) -> Key {
 
 /// Adds items to all subvolumes and removes them.
 fn change(tree_roots: &TreeRoots) {
-    let books = Books::of(tree_roots);
+    let source = TestSource::of(tree_roots);
     let before = subvolumes(tree_roots);
     let content = vec![7; 90];
     for (id, _) in &before {
         let mut put: Vec<_> =
             (0..1000).map(|number| ItemEdit::Put(key(number), content.clone())).collect();
-        books.editor().apply(*id, &mut put).expect("room");
+        source.editor().apply(*id, &mut put).expect("room");
     }
-    books.settle();
-    books.check();
+    source.settle();
+    source.check();
     for (id, _) in &before {
         let mut remove: Vec<_> = (0..1000).map(|number| ItemEdit::Remove(key(number))).collect();
-        books.editor().apply(*id, &mut remove).expect("room");
+        source.editor().apply(*id, &mut remove).expect("room");
     }
-    books.settle();
-    books.check();
+    source.settle();
+    source.check();
     assert_eq!(before, subvolumes(tree_roots));
 }
 

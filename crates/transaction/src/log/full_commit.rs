@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 use userbtrfs_sync::Arc;
 
-use crate::error::Error as LedgerError;
+use crate::error::Error as TransactionError;
 
 /// Why a transaction must be committed in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,10 +71,10 @@ impl fmt::Display for FullCommitReason {
     }
 }
 
-impl From<&LedgerError> for FullCommitReason {
-    fn from(error: &LedgerError) -> Self {
+impl From<&TransactionError> for FullCommitReason {
+    fn from(error: &TransactionError) -> Self {
         match error {
-            LedgerError::NoSpace => Self::NoSpace,
+            TransactionError::NoSpace => Self::NoSpace,
             _ => Self::Failed,
         }
     }
@@ -89,7 +89,7 @@ pub enum LogFailure {
     /// Writing the group failed. Earlier writes, also of data, may have failed with it: callers
     /// that wait for those get an error even if the commit succeeds.
     #[error("the log cannot be written: {0}")]
-    Failed(Arc<LedgerError>),
+    Failed(Arc<TransactionError>),
 }
 
 impl LogFailure {
@@ -108,7 +108,7 @@ impl From<FullCommitReason> for LogFailure {
     }
 }
 
-impl<E: Into<LedgerError>> From<E> for LogFailure {
+impl<E: Into<TransactionError>> From<E> for LogFailure {
     fn from(error: E) -> Self {
         Self::Failed(Arc::new(error.into()))
     }

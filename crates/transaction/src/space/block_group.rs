@@ -116,8 +116,8 @@ impl BlockGroup {
     }
 
     /// Returns the most contiguous bytes that can be allocated.
-    pub(super) fn high_water(&self) -> u64 {
-        self.free.as_ref().map_or(0, FreeRanges::high_water)
+    pub(super) fn largest_free(&self) -> u64 {
+        self.free.as_ref().map_or(0, FreeRanges::largest_free)
     }
 
     /// Sets the free ranges, as they were read from the tree.

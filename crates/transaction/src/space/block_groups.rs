@@ -186,7 +186,7 @@ impl BlockGroups {
     /// older ones first.
     fn choose(&self, kind: SpaceKind, len: u64, near: Option<Logical>) -> Option<Logical> {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
-        let fits = |group: &BlockGroup| pool_of(group) == kind && group.high_water() >= len;
+        let fits = |group: &BlockGroup| pool_of(group) == kind && group.largest_free() >= len;
         let group = current.and_then(|start| self.groups.get(&start));
         if let Some(group) = group.filter(|group| fits(group) && group.age < BlockGroupAge::New) {
             return Some(group.start());
@@ -199,8 +199,8 @@ impl BlockGroups {
     /// Returns the group with the most contiguous bytes, if those are enough.
     fn roomiest(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
         let groups = self.groups.values().filter(|group| pool_of(group) == kind);
-        let group = groups.max_by_key(|group| group.high_water())?;
-        (group.high_water() >= min).then(|| group.start())
+        let group = groups.max_by_key(|group| group.largest_free())?;
+        (group.largest_free() >= min).then(|| group.start())
     }
 
     pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {

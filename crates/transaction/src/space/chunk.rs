@@ -63,7 +63,7 @@ impl DeviceSpace {
 
     /// Like `free_bytes`, but 0 if they are not enough for any chunk.
     pub(super) fn chunk_bytes(&self) -> u64 {
-        if self.free.high_water() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
+        if self.free.largest_free() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
     }
 
     /// Takes the stripes of a chunk that exists.
@@ -84,10 +84,10 @@ impl DeviceSpace {
     /// logical address is 0 as yet.
     pub(super) fn place(&mut self, kind: SpaceKind, flags: BlockGroupFlags) -> Option<Chunk> {
         let dup = flags.contains(BlockGroupFlags::DUP);
-        let half = self.free.high_water() / 2 / STRIPE_LEN * STRIPE_LEN;
+        let half = self.free.largest_free() / 2 / STRIPE_LEN * STRIPE_LEN;
         let room = match dup {
             true => half.max(self.free.second_largest()),
-            false => self.free.high_water(),
+            false => self.free.largest_free(),
         };
         let len = room.min(self.chunk_len(kind));
         if len < CHUNK_LEN_MIN {

@@ -111,7 +111,8 @@ impl TransactionManager {
         policy: ReservePolicy,
     ) -> Option<Reservation> {
         let owed = self.owed(references, policy);
-        let claimed = self.space.policy(SpaceKind::Metadata, bytes.saturating_add(owed), policy);
+        let claimed =
+            self.space.reserve_with_policy(SpaceKind::Metadata, bytes.saturating_add(owed), policy);
         let mut reservation = claimed.ok()?;
         if references > 0 {
             // Before another thread can reserve the space for them.

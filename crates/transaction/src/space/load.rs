@@ -64,12 +64,13 @@ fn check_gap(
 }
 
 /// The global reserve trees: those that no operation reserves for, except those that stay small.
-const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
+const GLOBAL_TREES: [TreeId; 4] =
+    [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
 
 /// Returns the bytes of the global reserve trees, according to their root items.
-pub(super) fn bytes_of_books(tree_roots: &TreeRoots) -> Result<i64> {
+pub(super) fn bytes_of_global_trees(tree_roots: &TreeRoots) -> Result<i64> {
     let mut bytes = 0_i64;
-    for id in BOOKS {
+    for id in GLOBAL_TREES {
         let used = tree_roots.root_item(id)?.map_or(0, |item| item.bytes_used);
         bytes = bytes.saturating_add_unsigned(used);
     }
@@ -77,8 +78,8 @@ pub(super) fn bytes_of_books(tree_roots: &TreeRoots) -> Result<i64> {
 }
 
 /// Returns true if a tree is one of the global reserve trees.
-pub(crate) fn is_of_books(id: TreeId) -> bool {
-    BOOKS.contains(&id)
+pub(crate) fn is_global_tree(id: TreeId) -> bool {
+    GLOBAL_TREES.contains(&id)
 }
 
 /// The group whose free ranges are read.

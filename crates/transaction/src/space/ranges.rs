@@ -53,7 +53,7 @@ impl FreeRanges {
     }
 
     /// Returns the most usable bytes in one range.
-    pub(super) fn high_water(&self) -> u64 {
+    pub(super) fn largest_free(&self) -> u64 {
         self.by_usable.last().map_or(0, |&(usable, _)| usable)
     }
 
@@ -163,7 +163,7 @@ impl FreeRanges {
     /// Takes a range of at most `max` and at least `min` bytes, both multiples of the unit: as
     /// many as possible.
     pub(super) fn take_run(&mut self, max: u64, min: u64) -> Option<(u64, u64)> {
-        let len = max.min(self.high_water());
+        let len = max.min(self.largest_free());
         if len == 0 || len < min {
             return None;
         }
@@ -302,9 +302,9 @@ mod tests {
             }
             Step::Run(max, min) => {
                 let (max, min) = (max * unit, min * unit);
-                let high_water = naive.usable(unit).into_iter().max().unwrap_or(0);
+                let largest = naive.usable(unit).into_iter().max().unwrap_or(0);
                 let taken = ranges.take_run(max, min);
-                let expected = Some(max.min(high_water)).filter(|&len| len >= min);
+                let expected = Some(max.min(largest)).filter(|&len| len >= min);
                 assert_eq!(taken.map(|(_, len)| len), expected);
                 if let Some((start, len)) = taken {
                     hand_out(unit, naive, start, len);
@@ -333,7 +333,7 @@ mod tests {
                 let mut usable = naive.usable(unit);
                 prop_assert_eq!(ranges.usable(), usable.iter().sum::<u64>());
                 usable.sort_unstable_by(|a, b| b.cmp(a));
-                prop_assert_eq!(ranges.high_water(), usable.first().copied().unwrap_or(0));
+                prop_assert_eq!(ranges.largest_free(), usable.first().copied().unwrap_or(0));
                 let second = usable.get(1).copied().unwrap_or(0);
                 prop_assert_eq!(ranges.second_largest(), second);
             }

@@ -47,7 +47,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Reserves `bytes` bytes in the counters.
-    pub(super) fn policy(
+    pub(super) fn with_policy(
         counters: &Arc<Counters>,
         kind: SpaceKind,
         bytes: u64,

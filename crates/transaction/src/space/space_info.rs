@@ -91,7 +91,7 @@ pub(super) struct SpaceInfo {
     /// References that delayed changes will drop.
     pub(super) expected: u64,
     /// Bytes of the global reserve trees, according to their root items.
-    pub(super) block_groups: u64,
+    pub(super) global_trees: u64,
     /// The trees that the global reserve is for.
     trees: Trees,
     pub(super) nodesize: u64,
@@ -143,7 +143,7 @@ impl SpaceInfo {
             Trees::None => 0,
             Trees::All => self.allocated() / GLOBAL_PART_OF_TREES,
             Trees::Beside { fresh } => {
-                self.block_groups.saturating_add(fresh / GLOBAL_PART_OF_TREES)
+                self.global_trees.saturating_add(fresh / GLOBAL_PART_OF_TREES)
             }
         }
     }
@@ -172,7 +172,7 @@ impl SpaceInfo {
         }
         let references = references.saturating_add(self.expected);
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
-        let copied = leaves.min(self.block_groups).saturating_add(self.least());
+        let copied = leaves.min(self.global_trees).saturating_add(self.least());
         let added = references.saturating_mul(REFERENCE_BYTES).saturating_add(others);
         copied.saturating_add(added).saturating_sub(self.spared(policy))
     }
@@ -248,9 +248,9 @@ impl Counters {
     }
 
     /// Records that the global reserve trees are larger by `by` bytes in their root items.
-    pub(super) fn books_grew(&self, by: i64) {
+    pub(super) fn global_trees_grew(&self, by: i64) {
         let space_info = &mut self.space_infos.lock()[SpaceKind::Metadata.index()];
-        space_info.block_groups = space_info.block_groups.saturating_add_signed(by);
+        space_info.global_trees = space_info.global_trees.saturating_add_signed(by);
         if let Trees::Beside { fresh } = &mut space_info.trees {
             *fresh = 0;
         }

@@ -201,7 +201,7 @@ fn a_replay_reaches_where_removals_do_not() {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     let all = |policy| {
-        let policy = || space.policy(SpaceKind::Metadata, node(&space), policy).ok();
+        let policy = || space.reserve_with_policy(SpaceKind::Metadata, node(&space), policy).ok();
         std::iter::from_fn(policy).collect::<Vec<_>>()
     };
     let held = all(ReservePolicy::Removal);
@@ -432,7 +432,7 @@ fn mixed_data_does_not_raise_the_global_reserve() {
     let filled = space.usage(SpaceKind::Metadata);
     assert_eq!((filled.allocated, filled.global), (before.allocated + MIB, before.global));
     // But it may change the trees in them.
-    space.books_grew(i64::try_from(3 * MIB).unwrap());
+    space.global_trees_grew(i64::try_from(3 * MIB).unwrap());
     let filled = space.usage(SpaceKind::Metadata);
     assert_eq!(filled.global, before.global.max(3 * MIB).min(before.total / 8));
     assert!(filled.global > before.global);
