@@ -295,6 +295,6 @@ impl<'a> LogWriter<'a> {
     fn reserve(&self, items: usize) -> Result<Reservation> {
         let items = ITEMS_FOR_WAY + items as u64;
         let bytes = bytes_for_items(items, self.transactions.volume().geometry().nodesize);
-        self.transactions.reserve_now(bytes, 0, ReservePolicy::Ordinary).ok_or(Error::NoSpace)
+        self.transactions.reserve_now(bytes, 0, ReservePolicy::Normal).ok_or(Error::NoSpace)
     }
 }

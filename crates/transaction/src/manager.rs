@@ -70,7 +70,7 @@ impl Default for TransactionOptions {
 pub struct TransactionManager {
     pub(crate) tree_roots: Arc<TreeRoots>,
     pub(crate) space: Space,
-    pub(crate) turns: ReserveTickets,
+    pub(crate) tickets: ReserveTickets,
     pub(crate) refs: DelayedRefs,
     pub(crate) sums: PendingChecksums,
     pub(crate) transaction_state: TransactionState,
@@ -103,7 +103,7 @@ impl TransactionManager {
         let transactions = Arc::new(Self {
             tree_roots,
             space,
-            turns: ReserveTickets::new(),
+            tickets: ReserveTickets::new(),
             refs: DelayedRefs::default(),
             sums: PendingChecksums::new(checksum_size),
             transaction_state: TransactionState::new(next),

@@ -133,11 +133,11 @@ impl Space {
         let chunks = volume.chunks();
         let used = load::block_groups(tree_roots, &chunks)?;
         for (chunk, used) in chunks.iter().zip(used) {
-            block_groups.enter(chunk.clone(), used)?;
+            block_groups.add_existing(chunk.clone(), used)?;
         }
         device_extents::check(tree_roots, &chunks)?;
         for (kind, name) in [(SpaceKind::System, "system"), (SpaceKind::Metadata, "metadata")] {
-            if counters.space_info(kind).tally.total == 0 {
+            if counters.space_info(kind).totals.total == 0 {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
@@ -146,11 +146,11 @@ impl Space {
         Ok(Self { volume, nodesize, block_groups, counters, held: NocowWriters::new() })
     }
 
-    /// Reads the free space of further block groups until `bytes` bytes of a kind are at hand, or
+    /// Reads the free space of further block groups until `bytes` bytes of a kind are free, or
     /// none is left to read. No lock is held, and neither the extent tree nor the free space tree
     /// is being edited.
     pub fn ensure_loaded(&self, tree_roots: &TreeRoots, kind: SpaceKind, bytes: u64) -> Result<()> {
-        while self.counters.space_info(kind).tally.at_hand < bytes
+        while self.counters.space_info(kind).totals.free < bytes
             && self.load_next(tree_roots, kind)?
         {}
         Ok(())
@@ -284,11 +284,11 @@ impl Space {
     }
 
     /// Returns the most bytes of data that chunks could hold that are not made yet.
-    pub fn data_room(&self) -> u64 {
-        self.block_groups.lock().data_room()
+    pub fn data_in_new_chunks(&self) -> u64 {
+        self.block_groups.lock().data_in_new_chunks()
     }
 
-    /// Like [`Space::data_room`], with the space that is set aside for chunks of metadata: nearly
+    /// Like [`Space::data_in_new_chunks`], with the space that is set aside for chunks of metadata: nearly
     /// all of that is released when the changes are merged that it was set aside for.
     pub fn unallocated_for_data(&self) -> u64 {
         self.block_groups.lock().unallocated_for_data()
@@ -302,27 +302,27 @@ impl Space {
 
     /// Returns true if data and metadata share block groups.
     pub fn is_mixed(&self) -> bool {
-        self.counters.pool_of(SpaceKind::Data) == SpaceKind::Metadata
+        self.counters.counted_as(SpaceKind::Data) == SpaceKind::Metadata
     }
 
     /// Returns the usage of a kind. Data and metadata in mixed groups are counted as one.
     pub fn usage(&self, kind: SpaceKind) -> Usage {
         let space_info = self.counters.space_info(kind);
         let (allocated, global) = (space_info.allocated(), space_info.global());
-        let (total, pinned) = (space_info.tally.total, space_info.tally.pinned);
+        let (total, pinned) = (space_info.totals.total, space_info.totals.pinned);
         let (reserved, reserved_for_data) = (space_info.reserved, space_info.reserved_for_data);
         Usage { total, allocated, pinned, reserved, reserved_for_data, global }
     }
 
     /// Reserves metadata.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
+        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Normal)
     }
 
     /// Reserves metadata for a change that frees space in the end; may use most of the global
     /// reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
+        self.reserve_with_policy(SpaceKind::Metadata, bytes, ReservePolicy::Steal)
     }
 
     /// Returns true if references are expected to be dropped.
@@ -338,13 +338,18 @@ impl Space {
 
     /// Returns the metadata that a commit takes beyond what a reservation leaves to it, for
     /// `references` references besides the expected ones, and for `others` bytes of other items.
-    pub(crate) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
-        self.counters.space_info(SpaceKind::Metadata).owed(references, others, policy)
+    pub(crate) fn commit_overhead(
+        &self,
+        references: u64,
+        others: u64,
+        policy: ReservePolicy,
+    ) -> u64 {
+        self.counters.space_info(SpaceKind::Metadata).commit_overhead(references, others, policy)
     }
 
     /// Reserves space for data.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.reserve_with_policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
+        self.reserve_with_policy(SpaceKind::Data, bytes, ReservePolicy::Normal)
             .map(Reservation::for_data)
     }
 
@@ -376,8 +381,8 @@ impl Space {
 
     /// Returns true if block groups were removed whose device space becomes free with a commit in
     /// progress.
-    pub fn has_leaving_groups(&self) -> bool {
-        self.block_groups.lock().has_leaving()
+    pub fn has_groups_being_removed(&self) -> bool {
+        self.block_groups.lock().has_groups_being_removed()
     }
 
     /// Returns true if the next commit frees anything that is pinned now.
@@ -414,7 +419,7 @@ impl Space {
         block_groups: &mut MutexGuard<'_, BlockGroups>,
         kind: SpaceKind,
     ) -> Result<NewChunk, NoSpace> {
-        block_groups.drop_promises();
+        block_groups.release_preallocated();
         if kind != SpaceKind::System && self.system_blocks(block_groups) < SYSTEM_BLOCKS_MIN {
             return Err(NoSpace);
         }
@@ -436,18 +441,18 @@ impl Space {
     }
 
     fn free_blocks(&self, kind: SpaceKind) -> u64 {
-        self.counters.space_info(kind).tally.at_hand / u64::from(self.nodesize)
+        self.counters.space_info(kind).totals.free / u64::from(self.nodesize)
     }
 
     /// Returns the bytes that a reservation of `bytes` bytes lacks even if it takes all that is
     /// known to be free or can be made.
     pub(crate) fn lack(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> u64 {
         let space_info = self.counters.space_info(kind);
-        let room = match self.counters.pool_of(kind) {
-            SpaceKind::Data => self.data_room(),
+        let unmade = match self.counters.counted_as(kind) {
+            SpaceKind::Data => self.data_in_new_chunks(),
             SpaceKind::Metadata | SpaceKind::System => 0,
         };
-        let within_reach = space_info.backed() + space_info.tally.unloaded + room;
+        let within_reach = space_info.backed() + space_info.totals.unloaded + unmade;
         space_info.needed(bytes, policy).saturating_sub(within_reach)
     }
 
@@ -457,7 +462,7 @@ impl Space {
         bytes: u64,
         policy: ReservePolicy,
     ) -> Result<Reservation, FlushHint> {
-        let kind = self.counters.pool_of(kind);
+        let kind = self.counters.counted_as(kind);
         if kind == SpaceKind::Data {
             return self.reserve_in_existing_groups(bytes);
         }
@@ -466,36 +471,38 @@ impl Space {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,
         };
-        if short.tally.unloaded > 0 {
+        if short.totals.unloaded > 0 {
             return Err(FlushHint::Unloaded);
         }
         let mut block_groups = self.block_groups.lock();
         // Device space is set aside until it is enough.
-        while self.system_blocks(&mut block_groups) >= SYSTEM_BLOCKS && block_groups.promise() {
+        while self.system_blocks(&mut block_groups) >= SYSTEM_BLOCKS
+            && block_groups.preallocate_chunk()
+        {
             if let Ok(reservation) = attempt() {
                 return Ok(reservation);
             }
         }
-        block_groups.drop_promises();
+        block_groups.release_preallocated();
         attempt().map_err(|space_info| space_info.shortage(bytes, policy, false))
     }
 
     /// Reserves data in existing block groups: making chunks is left to the caller, which may have
     /// to read first. No hint suggests either if it would not be enough.
     fn reserve_in_existing_groups(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        let (kind, policy) = (SpaceKind::Data, ReservePolicy::Ordinary);
+        let (kind, policy) = (SpaceKind::Data, ReservePolicy::Normal);
         let attempt = || Reservation::with_policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,
         };
         let mut block_groups = self.block_groups.lock();
-        block_groups.drop_promises();
-        let room = block_groups.data_room();
-        let within_reach = short.backed() + short.tally.unloaded + room;
+        block_groups.release_preallocated();
+        let unmade = block_groups.data_in_new_chunks();
+        let within_reach = short.backed() + short.totals.unloaded + unmade;
         match within_reach >= short.needed(bytes, policy) {
             true => attempt().map_err(|space_info| {
-                space_info.shortage(bytes, policy, block_groups.has_room(kind))
+                space_info.shortage(bytes, policy, block_groups.can_make_chunk(kind))
             }),
             false => Err(short.shortage_for_good(bytes, policy)),
         }
@@ -504,7 +511,7 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        let settled = thread::panicking() || self.counters.is_settled();
+        let settled = thread::panicking() || self.counters.is_all_released();
         assert!(settled, "every reservation is used or given back before the filesystem closes");
     }
 }

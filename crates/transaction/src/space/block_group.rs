@@ -24,9 +24,9 @@ use super::space_info::SpaceTotals;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGroupAge {
     /// A durable superblock refers to it.
-    Durable,
+    Committed,
     /// The next superblock refers to it: nothing else becomes durable before that.
-    Named,
+    InCommit,
     /// Made since then: to be used only if there is no other space.
     New,
 }
@@ -57,7 +57,7 @@ impl BlockGroup {
         let withheld = withheld(&chunk);
         let (pinned, withheld_later) = (FreeRanges::new(unit), FreeRanges::new(1));
         let read_only = !chunk.logical.0.is_multiple_of(unit);
-        let age = BlockGroupAge::Durable;
+        let age = BlockGroupAge::Committed;
         let (free, version) = (None, 0);
         Self { chunk, used, age, free, pinned, withheld, withheld_later, read_only, version }
     }
@@ -103,16 +103,16 @@ impl BlockGroup {
         self.free.is_none() && !self.read_only
     }
 
-    /// Returns what it adds to the counters of its pool.
-    pub(super) fn tally(&self) -> SpaceTotals {
+    /// Returns what it adds to the counters of its kind.
+    pub(super) fn totals(&self) -> SpaceTotals {
         let total = self.chunk.len - self.withheld.total();
         let pinned = self.pinned.total();
-        let (at_hand, unloaded) = match &self.free {
+        let (free, unloaded) = match &self.free {
             Some(free) => (free.usable(), 0),
             None if self.read_only => (0, 0),
             None => (0, total.saturating_sub(self.used).saturating_sub(pinned)),
         };
-        SpaceTotals { total, at_hand, unloaded, pinned }
+        SpaceTotals { total, free, unloaded, pinned }
     }
 
     /// Returns the most contiguous bytes that can be allocated.

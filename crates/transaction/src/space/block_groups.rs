@@ -3,7 +3,7 @@
 //! 1. They are in memory only and access no tree: the callers write the changes.
 //! 2. Each change of a group goes through `change`, which keeps the counters.
 //! 3. What the running transaction pinned, made and removed is collected for its commit.
-//! 4. Promised chunks have space on the device, and no logical address yet.
+//! 4. Preallocated chunks have space on the device, and no logical address yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -63,12 +63,12 @@ pub(super) struct BlockGroups {
     device: DeviceSpace,
     next_logical: u64,
     /// Chunks of metadata.
-    promised: Vec<Chunk>,
+    preallocated: Vec<Chunk>,
     planned: Vec<NewChunk>,
     changed: BTreeSet<Logical>,
     pinned: Pinned,
     /// The number of removed groups whose device space is not free yet.
-    leaving: usize,
+    being_removed: usize,
     counters: Arc<Counters>,
 }
 
@@ -86,17 +86,17 @@ impl BlockGroups {
             current: [None; 3],
             device,
             next_logical: 0,
-            promised: Vec::new(),
+            preallocated: Vec::new(),
             planned: Vec::new(),
             changed: BTreeSet::new(),
             pinned: Pinned::default(),
-            leaving: 0,
+            being_removed: 0,
             counters,
         }
     }
 
     /// Adds a block group that exists.
-    pub(super) fn enter(&mut self, chunk: Chunk, used: u64) -> Result<(), SpaceDamage> {
+    pub(super) fn add_existing(&mut self, chunk: Chunk, used: u64) -> Result<(), SpaceDamage> {
         let (start, flags) = (chunk.logical, chunk.flags);
         let shared = flags.contains(BlockGroupFlags::DATA | BlockGroupFlags::METADATA);
         if !flags.contains(BlockGroupFlags::SYSTEM) && shared != self.mixed {
@@ -115,8 +115,8 @@ impl BlockGroups {
 
     /// Returns the first group of a kind whose free ranges are not loaded.
     pub(super) fn to_load(&self, kind: SpaceKind) -> Option<&BlockGroup> {
-        let space_info = self.counters.pool_of(kind);
-        self.groups.values().find(|group| group.can_load() && pool_of(group) == space_info)
+        let space_info = self.counters.counted_as(kind);
+        self.groups.values().find(|group| group.can_load() && kind_of(group) == space_info)
     }
 
     /// Returns the group that an address lies in, if its free ranges are not loaded.
@@ -133,7 +133,7 @@ impl BlockGroups {
         len: u64,
     ) -> Option<Logical> {
         let start = self.owner(logical, len).ok()?;
-        (pool_of(&self.groups[&start]) == self.counters.pool_of(kind)).then_some(start)
+        (kind_of(&self.groups[&start]) == self.counters.counted_as(kind)).then_some(start)
     }
 
     /// Sets the free ranges of a group; returns false if the group changed meanwhile.
@@ -161,8 +161,8 @@ impl BlockGroups {
         min: u64,
         near: Option<Logical>,
     ) -> Option<(Logical, u64)> {
-        let kind = self.counters.pool_of(kind);
-        let start = self.choose(kind, max, near).or_else(|| self.roomiest(kind, min))?;
+        let kind = self.counters.counted_as(kind);
+        let start = self.choose(kind, max, near).or_else(|| self.with_largest_free(kind, min))?;
         self.current[kind.index()] = Some(start);
         let (max, min) = (max.max(min), min);
         Some(self.change(start, |group| group.allocate(max, min)).expect("it has the room"))
@@ -177,7 +177,7 @@ impl BlockGroups {
         good: u64,
         min: u64,
     ) -> Option<(Logical, u64)> {
-        let current = self.current[self.counters.pool_of(kind).index()]?;
+        let current = self.current[self.counters.counted_as(kind).index()]?;
         self.groups.get(&current).filter(|it| it.age < BlockGroupAge::New || !it.is_empty())?;
         self.change(current, |group| group.allocate_behind(max, good, min))
     }
@@ -186,7 +186,7 @@ impl BlockGroups {
     /// older ones first.
     fn choose(&self, kind: SpaceKind, len: u64, near: Option<Logical>) -> Option<Logical> {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
-        let fits = |group: &BlockGroup| pool_of(group) == kind && group.largest_free() >= len;
+        let fits = |group: &BlockGroup| kind_of(group) == kind && group.largest_free() >= len;
         let group = current.and_then(|start| self.groups.get(&start));
         if let Some(group) = group.filter(|group| fits(group) && group.age < BlockGroupAge::New) {
             return Some(group.start());
@@ -197,8 +197,8 @@ impl BlockGroups {
     }
 
     /// Returns the group with the most contiguous bytes, if those are enough.
-    fn roomiest(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
-        let groups = self.groups.values().filter(|group| pool_of(group) == kind);
+    fn with_largest_free(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
+        let groups = self.groups.values().filter(|group| kind_of(group) == kind);
         let group = groups.max_by_key(|group| group.largest_free())?;
         (group.largest_free() >= min).then(|| group.start())
     }
@@ -232,7 +232,7 @@ impl BlockGroups {
     pub(super) fn take_pinned(&mut self) -> Pinned {
         let mut taken = mem::take(&mut self.pinned);
         self.pinned.made = taken.made.extract_if(.., |made| self.is_planned(*made)).collect();
-        self.set_age(&taken.made, BlockGroupAge::Named);
+        self.set_age(&taken.made, BlockGroupAge::InCommit);
         taken
     }
 
@@ -263,9 +263,9 @@ impl BlockGroups {
                 self.owner(logical, len).expect("no group is removed while bytes of it are");
             self.change(start, |group| group.unpin(logical, len));
         }
-        self.set_age(&pinned.made, BlockGroupAge::Durable);
+        self.set_age(&pinned.made, BlockGroupAge::Committed);
         pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
-        self.leaving -= pinned.removed.len();
+        self.being_removed -= pinned.removed.len();
     }
 
     pub(super) fn take_changed(&mut self) -> Vec<(Logical, u64, BlockGroupItem)> {
@@ -288,12 +288,12 @@ impl BlockGroups {
 
     /// Makes a chunk in memory; its group can be used at once.
     pub(super) fn make_chunk(&mut self, kind: SpaceKind) -> Option<NewChunk> {
-        let kind = self.counters.pool_of(kind);
-        let kept = if kind == SpaceKind::Metadata { self.promised.pop() } else { None };
+        let kind = self.counters.counted_as(kind);
+        let kept = if kind == SpaceKind::Metadata { self.preallocated.pop() } else { None };
         if let Some(chunk) = &kept {
-            self.counters.unpromise(kind, self.worth(chunk));
+            self.counters.release_preallocated(kind, self.free_bytes_of(chunk));
         }
-        let chunk = kept.or_else(|| self.place_within_rights(kind))?;
+        let chunk = kept.or_else(|| self.place_if_metadata_allows(kind))?;
         let chunk = Chunk { logical: Logical(self.next_logical), ..chunk };
         let group = BlockGroup::new(chunk.clone(), self.unit(chunk.flags));
         let new = self.device.describe(chunk, group.item());
@@ -303,21 +303,22 @@ impl BlockGroups {
     }
 
     /// Returns true if a chunk of a kind could be made.
-    pub(super) fn has_room(&mut self, kind: SpaceKind) -> bool {
-        let kind = self.counters.pool_of(kind);
-        let placed = self.place_within_rights(kind);
+    pub(super) fn can_make_chunk(&mut self, kind: SpaceKind) -> bool {
+        let kind = self.counters.counted_as(kind);
+        let placed = self.place_if_metadata_allows(kind);
         placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
     }
 
     /// Returns the most bytes of data that further chunks could hold.
-    pub(super) fn data_room(&self) -> u64 {
+    pub(super) fn data_in_new_chunks(&self) -> u64 {
         self.device.chunk_bytes() / self.data_copies()
     }
 
-    /// Like `data_room`, with the space that is set aside for chunks of metadata.
+    /// Like `data_in_new_chunks`, with the space that is set aside for chunks of metadata.
     pub(super) fn unallocated_for_data(&self) -> u64 {
-        let promised = self.promised.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64);
-        (self.device.chunk_bytes() + promised.sum::<u64>()) / self.data_copies()
+        let preallocated =
+            self.preallocated.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64);
+        (self.device.chunk_bytes() + preallocated.sum::<u64>()) / self.data_copies()
     }
 
     fn data_copies(&self) -> u64 {
@@ -325,26 +326,29 @@ impl BlockGroups {
     }
 
     /// Sets device space aside for a chunk of metadata; returns true if there was enough.
-    pub(super) fn promise(&mut self) -> bool {
+    pub(super) fn preallocate_chunk(&mut self) -> bool {
         let placed = self.place(SpaceKind::Metadata);
         let Some(chunk) = placed else { return false };
-        self.counters.promise(SpaceKind::Metadata, self.worth(&chunk));
-        self.promised.push(chunk);
+        self.counters.preallocate_chunk(SpaceKind::Metadata, self.free_bytes_of(&chunk));
+        self.preallocated.push(chunk);
         true
     }
 
     /// Frees the space that was set aside and that no reservation relies on.
-    pub(super) fn drop_promises(&mut self) {
-        while let Some(chunk) = self.promised.pop() {
-            if !self.counters.try_unpromise(SpaceKind::Metadata, self.worth(&chunk)) {
-                return self.promised.push(chunk);
+    pub(super) fn release_preallocated(&mut self) {
+        while let Some(chunk) = self.preallocated.pop() {
+            if !self
+                .counters
+                .try_release_preallocated(SpaceKind::Metadata, self.free_bytes_of(&chunk))
+            {
+                return self.preallocated.push(chunk);
             }
             self.device.vacate(&chunk);
         }
     }
 
     /// Places a chunk; if metadata needs a chunk soon, one of data leaves space for that.
-    fn place_within_rights(&mut self, kind: SpaceKind) -> Option<Chunk> {
+    fn place_if_metadata_allows(&mut self, kind: SpaceKind) -> Option<Chunk> {
         let wanted = kind == SpaceKind::Data && self.metadata_is_short();
         let aside = if wanted { self.place(SpaceKind::Metadata) } else { None };
         let placed = self.place(kind);
@@ -356,8 +360,7 @@ impl BlockGroups {
     /// checksums.
     fn metadata_is_short(&self) -> bool {
         let space_info = self.counters.space_info(SpaceKind::Metadata);
-        let spare =
-            space_info.backed().saturating_sub(space_info.needed(0, ReservePolicy::Ordinary));
+        let spare = space_info.backed().saturating_sub(space_info.needed(0, ReservePolicy::Normal));
         let data = self.device.chunk_len(SpaceKind::Data) / METADATA_PART_OF_DATA;
         spare < data.max(METADATA_BLOCKS_MIN * self.nodesize)
     }
@@ -374,7 +377,7 @@ impl BlockGroups {
 
     fn system_array_is_full(&self, flags: BlockGroupFlags) -> bool {
         let size = |stripes: usize| SYSTEM_CHUNK_BYTES + stripes * STRIPE_BYTES;
-        let system = self.groups.values().filter(|group| pool_of(group) == SpaceKind::System);
+        let system = self.groups.values().filter(|group| kind_of(group) == SpaceKind::System);
         let listed: usize = system.map(|group| size(group.chunk.stripes.len())).sum();
         let next = size(if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 });
         listed + next > SYS_CHUNK_ARRAY_SIZE
@@ -389,7 +392,7 @@ impl BlockGroups {
             SpaceKind::Metadata => BlockGroupFlags::METADATA,
             SpaceKind::Data => BlockGroupFlags::DATA,
         };
-        let of = |kind| self.groups.values().filter(move |group| pool_of(group) == kind);
+        let of = |kind| self.groups.values().filter(move |group| kind_of(group) == kind);
         let dup = |group: &BlockGroup| group.chunk.flags.contains(BlockGroupFlags::DUP);
         let alike = match of(kind).next().is_some() || kind == SpaceKind::Data {
             true => of(kind).any(dup),
@@ -402,24 +405,24 @@ impl BlockGroups {
     /// [`BlockGroups::empty`] may. Its device space is free once that is durable.
     pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
         let group = self.groups.get(&start)?;
-        if !group.is_empty() || group.age != BlockGroupAge::Durable {
+        if !group.is_empty() || group.age != BlockGroupAge::Committed {
             return None;
         }
-        if !self.counters.try_take(pool_of(group), group.tally(), spared(group)) {
+        if !self.counters.try_take(kind_of(group), group.totals(), needed_elsewhere(group)) {
             return None;
         }
         let group = self.groups.remove(&start).expect("just seen");
         self.changed.remove(&start);
-        let current = &mut self.current[pool_of(&group).index()];
+        let current = &mut self.current[kind_of(&group).index()];
         *current = current.filter(|&current| current != start);
         self.pinned.removed.push(group.chunk.clone());
-        self.leaving += 1;
+        self.being_removed += 1;
         Some(group.chunk)
     }
 
     /// Returns true if groups were removed whose device space is not free yet.
-    pub(super) fn has_leaving(&self) -> bool {
-        self.leaving > 0
+    pub(super) fn has_groups_being_removed(&self) -> bool {
+        self.being_removed > 0
     }
 
     /// Returns the ranges that are pinned in the running transaction.
@@ -430,17 +433,17 @@ impl BlockGroups {
     /// Returns groups that can all be removed, while half the size of each is still free elsewhere.
     pub(super) fn empty(&self) -> Vec<Logical> {
         let space_infos = SpaceKind::ALL.map(|kind| self.counters.space_info(kind));
-        let mut spare = space_infos
-            .map(|p| p.tally.at_hand.saturating_sub(p.needed(0, ReservePolicy::Ordinary)));
+        let mut spare =
+            space_infos.map(|p| p.totals.free.saturating_sub(p.needed(0, ReservePolicy::Normal)));
         let removable = |group: &&BlockGroup| {
-            let spare = &mut spare[pool_of(group).index()];
-            let left = spare.checked_sub(group.tally().at_hand);
-            let enough = left.filter(|&left| left >= spared(group));
+            let spare = &mut spare[kind_of(group).index()];
+            let left = spare.checked_sub(group.totals().free);
+            let enough = left.filter(|&left| left >= needed_elsewhere(group));
             *spare = enough.unwrap_or(*spare);
             enough.is_some()
         };
         let empty = |group: &&BlockGroup| {
-            let kept = group.age != BlockGroupAge::Durable || pool_of(group) == SpaceKind::System;
+            let kept = group.age != BlockGroupAge::Committed || kind_of(group) == SpaceKind::System;
             group.is_empty() && !kept
         };
         self.groups.values().filter(empty).filter(removable).map(BlockGroup::start).collect()
@@ -465,8 +468,8 @@ impl BlockGroups {
     }
 
     fn add(&mut self, group: BlockGroup) {
-        let (start, tally) = (group.start(), group.tally());
-        self.counters.replace(pool_of(&group), SpaceTotals::default(), tally);
+        let (start, totals) = (group.start(), group.totals());
+        self.counters.replace(kind_of(&group), SpaceTotals::default(), totals);
         let end = group.chunk.end().0;
         let end = end.checked_next_multiple_of(STRIPE_LEN).unwrap_or(u64::MAX);
         self.next_logical = self.next_logical.max(end);
@@ -479,9 +482,9 @@ impl BlockGroups {
         change: impl FnOnce(&mut BlockGroup) -> R,
     ) -> R {
         let group = self.groups.get_mut(&start).expect("a group that was found");
-        let before = group.tally();
+        let before = group.totals();
         let result = change(group);
-        self.counters.replace(pool_of(group), before, group.tally());
+        self.counters.replace(kind_of(group), before, group.totals());
         result
     }
 
@@ -497,11 +500,11 @@ impl BlockGroups {
         owner.map(|(&start, _)| start).ok_or(SpaceDamage::NotInUse { logical, len })
     }
 
-    /// Returns the bytes at hand of a planned chunk, whose address is above the boot area.
-    fn worth(&self, chunk: &Chunk) -> u64 {
+    /// Returns the bytes that a chunk, once made, has free, whose address is above the boot area.
+    fn free_bytes_of(&self, chunk: &Chunk) -> u64 {
         let chunk = Chunk { logical: Logical(DEVICE_START), ..chunk.clone() };
         let unit = self.unit(chunk.flags);
-        BlockGroup::new(chunk, unit).tally().at_hand
+        BlockGroup::new(chunk, unit).totals().free
     }
 
     /// Returns the unit of allocation in a group.
@@ -513,12 +516,12 @@ impl BlockGroups {
 
 /// Returns the bytes that must be free elsewhere when a group is removed, so that its kind does not
 /// need it soon again.
-fn spared(group: &BlockGroup) -> u64 {
+fn needed_elsewhere(group: &BlockGroup) -> u64 {
     group.chunk.len / 2
 }
 
 /// Returns the kind under which a group is counted.
-fn pool_of(group: &BlockGroup) -> SpaceKind {
+fn kind_of(group: &BlockGroup) -> SpaceKind {
     match group.chunk.flags {
         flags if flags.contains(BlockGroupFlags::SYSTEM) => SpaceKind::System,
         flags if flags.contains(BlockGroupFlags::METADATA) => SpaceKind::Metadata,

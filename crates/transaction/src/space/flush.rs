@@ -4,7 +4,7 @@
 //! 2. A reservation may wait for a commit: the caller is in no transaction and holds no lock that a
 //!    commit, a merge or writeback takes; it may hold operation locks of inodes.
 //! 3. A thread that got no space once after all steps, since others took what became free, queues
-//!    for a turn, and no thread gets ahead of it: see [`crate::space::tickets`].
+//!    for a ticket, and no thread gets ahead of it: see [`crate::space::tickets`].
 //! 4. A commit is made for metadata only if it frees enough for many reservations, not for one:
 //!    otherwise there is no space. So a full filesystem does not commit all the time.
 //! 5. The next commit finds what it takes for the global reserve trees: references may lie in as
@@ -47,20 +47,20 @@ impl FlushState {
 impl TransactionManager {
     /// Reserves space for changes of `items` items; waits for space if that helps.
     pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), ReservePolicy::Ordinary)
+        self.reserve_by(self.bytes_for(items), ReservePolicy::Normal)
     }
 
     /// Like [`TransactionManager::reserve`], for a change that frees space in the end: it may use
     /// the space that is kept for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), ReservePolicy::Removal)
+        self.reserve_by(self.bytes_for(items), ReservePolicy::Steal)
     }
 
     /// Like [`TransactionManager::reserve_for_removal`], for a change that drops `references`
     /// references when it is merged; `None` if there is not enough space at once, including what
     /// the next commit takes for these.
     pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
-        self.reserve_now(self.bytes_for(items), references, ReservePolicy::Removal)
+        self.reserve_now(self.bytes_for(items), references, ReservePolicy::Steal)
     }
 
     /// Like [`TransactionManager::reserve`], for a replay of logs before the filesystem is used: if
@@ -75,21 +75,21 @@ impl TransactionManager {
 
     fn reserve_by(&self, bytes: u64, policy: ReservePolicy) -> Result<Reservation> {
         self.check()?;
-        let mut turn = None;
+        let mut ticket = None;
         for _ in 0..ATTEMPTS {
-            if turn.is_none() && !self.turns.is_idle() {
-                turn = Some(self.turns.take());
+            if ticket.is_none() && !self.tickets.is_idle() {
+                ticket = Some(self.tickets.take());
             }
-            for relief in FlushState::ALL {
+            for step in FlushState::ALL {
                 if let Some(reservation) = self.reserve_now(bytes, 0, policy) {
                     return Ok(reservation);
                 }
-                self.flush_space(relief, bytes, policy)?;
+                self.flush_space(step, bytes, policy)?;
             }
             if !self.may_come_back(policy) {
                 break;
             }
-            turn.get_or_insert_with(|| self.turns.take());
+            ticket.get_or_insert_with(|| self.tickets.take());
         }
         self.reserve_now(bytes, 0, policy).ok_or(Error::NoSpace)
     }
@@ -99,7 +99,7 @@ impl TransactionManager {
     fn may_come_back(&self, policy: ReservePolicy) -> bool {
         let usage = self.space.usage(SpaceKind::Metadata);
         let is_held = usage.reserved > 0 || self.space.expects_any();
-        is_held || (policy == ReservePolicy::Removal && usage.pinned > 0)
+        is_held || (policy == ReservePolicy::Steal && usage.pinned > 0)
     }
 
     /// Reserves metadata, if there is enough space at once; leaves to the next commit what that
@@ -110,27 +110,30 @@ impl TransactionManager {
         references: u64,
         policy: ReservePolicy,
     ) -> Option<Reservation> {
-        let owed = self.owed(references, policy);
-        let claimed =
-            self.space.reserve_with_policy(SpaceKind::Metadata, bytes.saturating_add(owed), policy);
-        let mut reservation = claimed.ok()?;
+        let commit_overhead = self.commit_overhead(references, policy);
+        let reserved = self.space.reserve_with_policy(
+            SpaceKind::Metadata,
+            bytes.saturating_add(commit_overhead),
+            policy,
+        );
+        let mut reservation = reserved.ok()?;
         if references > 0 {
             // Before another thread can reserve the space for them.
             reservation.merge(self.space.expect(references));
         }
-        reservation.shrink(owed);
+        reservation.shrink(commit_overhead);
         self.high_water.reserved(bytes);
         Some(reservation)
     }
 
-    fn flush_space(&self, relief: FlushState, bytes: u64, policy: ReservePolicy) -> Result<()> {
-        match relief {
+    fn flush_space(&self, step: FlushState, bytes: u64, policy: ReservePolicy) -> Result<()> {
+        match step {
             FlushState::Merge => self.merge_pending(),
             FlushState::WriteBack => {
                 self.participants().try_for_each(|participant| participant.write_back())?;
                 self.merge_pending()
             }
-            FlushState::Commit if policy == ReservePolicy::Removal || self.commit_pays(bytes) => {
+            FlushState::Commit if policy == ReservePolicy::Steal || self.commit_pays(bytes) => {
                 self.commit_for_space().map(drop)
             }
             FlushState::Commit => Ok(()),
@@ -141,19 +144,19 @@ impl TransactionManager {
     /// much of what is kept is for the commit itself.
     fn commit_pays(&self, bytes: u64) -> bool {
         let slack = (self.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
-        let policy = ReservePolicy::Ordinary;
+        let policy = ReservePolicy::Normal;
         let is_enough = || self.space.lack(SpaceKind::Metadata, bytes, policy) == 0;
         self.commit_may_free(SpaceKind::Metadata, bytes.saturating_add(slack), policy)
-            || (self.owed(0, policy) >= slack && is_enough())
+            || (self.commit_overhead(0, policy) >= slack && is_enough())
     }
 
     /// Returns the bytes that the next commit takes beyond what a reservation leaves to it, for
     /// `references` references and for those and the checksums that are not in their trees yet: a
     /// long transaction would outgrow the global reserve.
-    fn owed(&self, references: u64, policy: ReservePolicy) -> u64 {
+    fn commit_overhead(&self, references: u64, policy: ReservePolicy) -> u64 {
         let references = references.saturating_add(self.refs.len() as u64);
         let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
-        self.space.owed(references, sums, policy)
+        self.space.commit_overhead(references, sums, policy)
     }
 
     /// Reserves `bytes` bytes for data, whole sectors; reads and commits if that helps. Writing
@@ -165,7 +168,7 @@ impl TransactionManager {
                 return Ok(reservation);
             }
             self.merge_pending()?;
-            if !self.commit_may_free(SpaceKind::Data, bytes, ReservePolicy::Ordinary) {
+            if !self.commit_may_free(SpaceKind::Data, bytes, ReservePolicy::Normal) {
                 break;
             }
             self.commit_for_space()?;
@@ -198,7 +201,7 @@ impl TransactionManager {
             SpaceKind::Data => (data, metadata),
             SpaceKind::Metadata | SpaceKind::System => (metadata, data),
         };
-        let chunks = self.space.has_leaving_groups() || !self.space.empty_groups().is_empty();
+        let chunks = self.space.has_groups_being_removed() || !self.space.empty_groups().is_empty();
         own >= lack || other >= WORTH_A_CHUNK || chunks
     }
 }

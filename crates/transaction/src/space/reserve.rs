@@ -123,7 +123,7 @@ impl SpaceInfo {
     /// Returns the step that would help; `chunk` is true if a chunk can be made.
     pub(super) fn shortage(&self, bytes: u64, policy: ReservePolicy, chunk: bool) -> FlushHint {
         match () {
-            () if self.tally.unloaded > 0 => FlushHint::Unloaded,
+            () if self.totals.unloaded > 0 => FlushHint::Unloaded,
             () if chunk => FlushHint::Chunk,
             () => self.shortage_for_good(bytes, policy),
         }
@@ -131,7 +131,7 @@ impl SpaceInfo {
 
     /// Returns the step that would help, if neither reading nor a chunk does.
     pub(super) fn shortage_for_good(&self, bytes: u64, policy: ReservePolicy) -> FlushHint {
-        match self.backed() + self.tally.pinned >= self.needed(bytes, policy) {
+        match self.backed() + self.totals.pinned >= self.needed(bytes, policy) {
             true => FlushHint::Pinned,
             false => FlushHint::Nothing,
         }

@@ -1,8 +1,8 @@
 //! Counters of space, by kind, and the rule by which reservations are granted.
 //!
-//! 1. The counters of a pool are the sums of the totals of its block groups.
+//! 1. The counters of a kind are the sums of the totals of its block groups.
 //! 2. When a reservation is granted, all reserved bytes and the global reserve do not exceed what
-//!    is at hand or promised: each reservation finds its bytes.
+//!    is free or preallocated: each reservation finds its bytes.
 //! 3. The global reserve belongs to no operation. Trees that no operation reserves for (extent,
 //!    free space, root, device and checksum trees) use it while a transaction commits. Its size
 //!    depends on the *global reserve trees*: those of these that can be large.
@@ -17,7 +17,7 @@ const GLOBAL_BLOCKS: u64 = 128;
 const COMMIT_BLOCKS: u64 = 32;
 /// The divisor of the size of all trees that results in the global reserve.
 const GLOBAL_PART_OF_TREES: u64 = 8;
-/// The divisor of the size of a pool that results in the largest global reserve in it.
+/// The divisor of the size of a kind that results in the largest global reserve in it.
 const GLOBAL_PART_OF_TOTAL: u64 = 8;
 /// The largest global reserve, in bytes.
 const GLOBAL_MAX: u64 = 512 << 20;
@@ -59,7 +59,7 @@ pub(super) struct SpaceTotals {
     /// All bytes that can ever be allocated.
     pub(super) total: u64,
     /// Free in loaded groups, in whole units.
-    pub(super) at_hand: u64,
+    pub(super) free: u64,
     /// Free in groups whose free ranges are not loaded.
     pub(super) unloaded: u64,
     /// Freed, but not free yet.
@@ -70,9 +70,9 @@ pub(super) struct SpaceTotals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReservePolicy {
     /// None of it.
-    Ordinary,
+    Normal,
     /// Half of the global reserve, or more of the least one: the rest is for the commit.
-    Removal,
+    Steal,
     /// All but the least that the commit may need: if the commit lacks more, nothing is durable,
     /// and nothing is lost.
     Replay,
@@ -81,13 +81,13 @@ pub(crate) enum ReservePolicy {
 /// The counters of the block groups of one kind, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpaceInfo {
-    pub(super) tally: SpaceTotals,
+    pub(super) totals: SpaceTotals,
     /// Reservations that are held.
     pub(super) reserved: u64,
     /// The part of them that is for content of files.
     pub(super) reserved_for_data: u64,
-    /// Device space set aside for chunks of this kind, as it would count at hand.
-    pub(super) promised: u64,
+    /// Device space set aside for chunks of this kind, as it would count as free.
+    pub(super) preallocated: u64,
     /// References that delayed changes will drop.
     pub(super) expected: u64,
     /// Bytes of the global reserve trees, according to their root items.
@@ -97,7 +97,7 @@ pub(super) struct SpaceInfo {
     pub(super) nodesize: u64,
 }
 
-/// The trees of a pool that the global reserve is for.
+/// The trees of a kind that the global reserve is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Trees {
     /// No trees.
@@ -107,14 +107,14 @@ enum Trees {
     All,
     /// The trees in mixed groups: the global reserve trees, and a part of what was allocated for
     /// trees since their root items were written.
-    Beside { fresh: u64 },
+    Mixed { fresh: u64 },
 }
 
 impl SpaceInfo {
     /// Returns the allocated bytes.
     pub(super) fn allocated(&self) -> u64 {
-        let SpaceTotals { total, at_hand, unloaded, pinned } = self.tally;
-        total.saturating_sub(at_hand).saturating_sub(unloaded).saturating_sub(pinned)
+        let SpaceTotals { total, free, unloaded, pinned } = self.totals;
+        total.saturating_sub(free).saturating_sub(unloaded).saturating_sub(pinned)
     }
 
     /// Returns the global reserve: what may have to change in trees that no operation reserves for;
@@ -123,8 +123,8 @@ impl SpaceInfo {
         self.at_least(self.changing(), GLOBAL_BLOCKS)
     }
 
-    /// Returns the part of the global reserve that a removal leaves to the commit.
-    fn of_commit(&self) -> u64 {
+    /// Returns the part of the global reserve that a change under `Steal` leaves to the commit.
+    fn commit_share(&self) -> u64 {
         self.at_least(self.changing() / 2, COMMIT_BLOCKS).min(self.global() / 2)
     }
 
@@ -133,7 +133,7 @@ impl SpaceInfo {
             return 0;
         }
         let least = blocks * self.nodesize;
-        bytes.clamp(least, GLOBAL_MAX.max(least)).min(self.tally.total / GLOBAL_PART_OF_TOTAL)
+        bytes.clamp(least, GLOBAL_MAX.max(least)).min(self.totals.total / GLOBAL_PART_OF_TOTAL)
     }
 
     /// Returns an estimate of what a commit may have to change in trees that no operation reserves
@@ -142,31 +142,36 @@ impl SpaceInfo {
         match self.trees {
             Trees::None => 0,
             Trees::All => self.allocated() / GLOBAL_PART_OF_TREES,
-            Trees::Beside { fresh } => {
+            Trees::Mixed { fresh } => {
                 self.global_trees.saturating_add(fresh / GLOBAL_PART_OF_TREES)
             }
         }
     }
 
     /// Returns the part of the global reserve that a reservation leaves.
-    fn spared(&self, policy: ReservePolicy) -> u64 {
+    fn global_reserve_share(&self, policy: ReservePolicy) -> u64 {
         match policy {
-            ReservePolicy::Ordinary => self.global(),
-            ReservePolicy::Removal => self.of_commit(),
+            ReservePolicy::Normal => self.global(),
+            ReservePolicy::Steal => self.commit_share(),
             ReservePolicy::Replay => self.least(),
         }
     }
 
     /// Returns the least that a commit needs.
     fn least(&self) -> u64 {
-        self.at_least(0, COMMIT_BLOCKS).min(self.of_commit())
+        self.at_least(0, COMMIT_BLOCKS).min(self.commit_share())
     }
 
     /// Returns what the commit takes beyond what a reservation leaves to it, for `references`
     /// references besides the expected ones, and for `others` bytes of other items. References may
     /// lie in as many leaves as there are of them; but no commit copies more than all leaves of the
     /// global reserve trees. A replay takes the risk: 0.
-    pub(super) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
+    pub(super) fn commit_overhead(
+        &self,
+        references: u64,
+        others: u64,
+        policy: ReservePolicy,
+    ) -> u64 {
         if policy == ReservePolicy::Replay {
             return 0;
         }
@@ -174,34 +179,34 @@ impl SpaceInfo {
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
         let copied = leaves.min(self.global_trees).saturating_add(self.least());
         let added = references.saturating_mul(REFERENCE_BYTES).saturating_add(others);
-        copied.saturating_add(added).saturating_sub(self.spared(policy))
+        copied.saturating_add(added).saturating_sub(self.global_reserve_share(policy))
     }
 
-    /// Returns the bytes that must be at hand or promised to grant a reservation.
+    /// Returns the bytes that must be free or preallocated to grant a reservation.
     pub(super) fn needed(&self, bytes: u64, policy: ReservePolicy) -> u64 {
-        self.reserved.saturating_add(bytes).saturating_add(self.spared(policy))
+        self.reserved.saturating_add(bytes).saturating_add(self.global_reserve_share(policy))
     }
 
     /// Returns the bytes that allocations will find.
     pub(super) fn backed(&self) -> u64 {
-        self.tally.at_hand + self.promised
+        self.totals.free + self.preallocated
     }
 
     fn replace(&mut self, before: SpaceTotals, after: SpaceTotals) {
         let each = |value: u64, before: u64, after: u64| {
-            (value + after).checked_sub(before).expect("counters are sums of tallies")
+            (value + after).checked_sub(before).expect("counters are sums of totals")
         };
-        let tally = self.tally;
-        self.tally = SpaceTotals {
-            total: each(tally.total, before.total, after.total),
-            at_hand: each(tally.at_hand, before.at_hand, after.at_hand),
-            unloaded: each(tally.unloaded, before.unloaded, after.unloaded),
-            pinned: each(tally.pinned, before.pinned, after.pinned),
+        let totals = self.totals;
+        self.totals = SpaceTotals {
+            total: each(totals.total, before.total, after.total),
+            free: each(totals.free, before.free, after.free),
+            unloaded: each(totals.unloaded, before.unloaded, after.unloaded),
+            pinned: each(totals.pinned, before.pinned, after.pinned),
         };
     }
 }
 
-/// The counters of all kinds. Data and metadata share a pool if they share block groups.
+/// The counters of all kinds. Data and metadata are counted as one kind if they share block groups.
 pub(super) struct Counters {
     space_infos: Mutex<[SpaceInfo; 3]>,
     mixed: bool,
@@ -212,7 +217,7 @@ impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
         let mut space_infos = [SpaceInfo { nodesize, ..SpaceInfo::default() }; 3];
         space_infos[SpaceKind::Metadata.index()].trees = match mixed {
-            true => Trees::Beside { fresh: 0 },
+            true => Trees::Mixed { fresh: 0 },
             false => Trees::All,
         };
         let space_infos = Mutex::new(Class::SpaceCounters, space_infos);
@@ -220,27 +225,27 @@ impl Counters {
     }
 
     /// Returns the kind under which a kind is counted.
-    pub(super) fn pool_of(&self, kind: SpaceKind) -> SpaceKind {
+    pub(super) fn counted_as(&self, kind: SpaceKind) -> SpaceKind {
         if self.mixed && kind == SpaceKind::Data { SpaceKind::Metadata } else { kind }
     }
 
     pub(super) fn space_info(&self, kind: SpaceKind) -> SpaceInfo {
-        self.space_infos.lock()[self.pool_of(kind).index()]
+        self.space_infos.lock()[self.counted_as(kind).index()]
     }
 
     /// Replaces the totals of a block group by its new ones.
     pub(super) fn replace(&self, kind: SpaceKind, before: SpaceTotals, after: SpaceTotals) {
         if before != after {
-            self.space_infos.lock()[self.pool_of(kind).index()].replace(before, after);
+            self.space_infos.lock()[self.counted_as(kind).index()].replace(before, after);
         }
     }
 
     /// Removes the totals of a block group, if `left` bytes remain beyond what is reserved.
     pub(super) fn try_take(&self, kind: SpaceKind, own: SpaceTotals, left: u64) -> bool {
         let mut space_infos = self.space_infos.lock();
-        let space_info = &mut space_infos[self.pool_of(kind).index()];
-        let spare = space_info.tally.at_hand.saturating_sub(own.at_hand);
-        let unneeded = spare >= space_info.needed(left, ReservePolicy::Ordinary);
+        let space_info = &mut space_infos[self.counted_as(kind).index()];
+        let spare = space_info.totals.free.saturating_sub(own.free);
+        let unneeded = spare >= space_info.needed(left, ReservePolicy::Normal);
         if unneeded {
             space_info.replace(own, SpaceTotals::default());
         }
@@ -251,7 +256,7 @@ impl Counters {
     pub(super) fn global_trees_grew(&self, by: i64) {
         let space_info = &mut self.space_infos.lock()[SpaceKind::Metadata.index()];
         space_info.global_trees = space_info.global_trees.saturating_add_signed(by);
-        if let Trees::Beside { fresh } = &mut space_info.trees {
+        if let Trees::Mixed { fresh } = &mut space_info.trees {
             *fresh = 0;
         }
     }
@@ -269,7 +274,7 @@ impl Counters {
 
     /// Counts bytes that were allocated for trees.
     pub(super) fn trees_grew(&self, bytes: u64) {
-        if let Trees::Beside { fresh } =
+        if let Trees::Mixed { fresh } =
             &mut self.space_infos.lock()[SpaceKind::Metadata.index()].trees
         {
             *fresh = fresh.saturating_add(bytes);
@@ -277,28 +282,28 @@ impl Counters {
     }
 
     /// Counts device space that is set aside.
-    pub(super) fn promise(&self, kind: SpaceKind, bytes: u64) {
-        self.space_infos.lock()[self.pool_of(kind).index()].promised += bytes;
+    pub(super) fn preallocate_chunk(&self, kind: SpaceKind, bytes: u64) {
+        self.space_infos.lock()[self.counted_as(kind).index()].preallocated += bytes;
     }
 
     /// Counts device space as no longer set aside.
-    pub(super) fn unpromise(&self, kind: SpaceKind, bytes: u64) {
-        let promised = &mut self.space_infos.lock()[self.pool_of(kind).index()].promised;
-        *promised = promised.checked_sub(bytes).expect("it was promised");
+    pub(super) fn release_preallocated(&self, kind: SpaceKind, bytes: u64) {
+        let preallocated = &mut self.space_infos.lock()[self.counted_as(kind).index()].preallocated;
+        *preallocated = preallocated.checked_sub(bytes).expect("it was preallocated");
     }
 
     /// Counts device space as no longer set aside, unless a reservation relies on it.
-    pub(super) fn try_unpromise(&self, kind: SpaceKind, bytes: u64) -> bool {
+    pub(super) fn try_release_preallocated(&self, kind: SpaceKind, bytes: u64) -> bool {
         let mut space_infos = self.space_infos.lock();
-        let space_info = &mut space_infos[self.pool_of(kind).index()];
-        let unneeded = space_info.backed() - bytes >= space_info.needed(0, ReservePolicy::Ordinary);
+        let space_info = &mut space_infos[self.counted_as(kind).index()];
+        let unneeded = space_info.backed() - bytes >= space_info.needed(0, ReservePolicy::Normal);
         if unneeded {
-            space_info.promised -= bytes;
+            space_info.preallocated -= bytes;
         }
         unneeded
     }
 
-    /// Grants a reservation, or returns the counters of the pool.
+    /// Grants a reservation, or returns the counters of the kind.
     pub(super) fn reserve(
         &self,
         kind: SpaceKind,
@@ -306,7 +311,7 @@ impl Counters {
         policy: ReservePolicy,
     ) -> Result<(), SpaceInfo> {
         let mut space_infos = self.space_infos.lock();
-        let space_info = &mut space_infos[self.pool_of(kind).index()];
+        let space_info = &mut space_infos[self.counted_as(kind).index()];
         if bytes > 0 && space_info.needed(bytes, policy) > space_info.backed() {
             return Err(*space_info);
         }
@@ -316,12 +321,12 @@ impl Counters {
 
     /// Counts granted bytes as reserved for content of files.
     pub(super) fn reserved_for_data(&self, kind: SpaceKind, bytes: u64) {
-        self.space_infos.lock()[self.pool_of(kind).index()].reserved_for_data += bytes;
+        self.space_infos.lock()[self.counted_as(kind).index()].reserved_for_data += bytes;
     }
 
     /// Releases granted bytes.
     pub(super) fn release(&self, kind: SpaceKind, bytes: u64, for_data: bool) {
-        let space_info = &mut self.space_infos.lock()[self.pool_of(kind).index()];
+        let space_info = &mut self.space_infos.lock()[self.counted_as(kind).index()];
         let left = |reserved: u64| reserved.checked_sub(bytes);
         space_info.reserved = left(space_info.reserved).expect("what is given back was reserved");
         if for_data {
@@ -336,7 +341,7 @@ impl Counters {
     }
 
     /// Returns true if nothing is reserved, or if that is not checked any more.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_all_released(&self) -> bool {
         let settled = |space_info: &SpaceInfo| space_info.reserved == 0 && space_info.expected == 0;
         self.aborted.load(Ordering::Relaxed) || self.space_infos.lock().iter().all(settled)
     }

@@ -51,7 +51,7 @@ fn loaded(name: &'static str) -> (TreeRoots, Space) {
 fn load_all(space: &Space, tree_roots: &TreeRoots) {
     for kind in SpaceKind::ALL {
         space.ensure_loaded(tree_roots, kind, u64::MAX).unwrap();
-        assert_eq!(space.counters.space_info(kind).tally.unloaded, 0);
+        assert_eq!(space.counters.space_info(kind).totals.unloaded, 0);
     }
 }
 
@@ -204,7 +204,7 @@ fn a_replay_reaches_where_removals_do_not() {
         let policy = || space.reserve_with_policy(SpaceKind::Metadata, node(&space), policy).ok();
         std::iter::from_fn(policy).collect::<Vec<_>>()
     };
-    let held = all(ReservePolicy::Removal);
+    let held = all(ReservePolicy::Steal);
     let replays = all(ReservePolicy::Replay);
     let changing = space.usage(SpaceKind::Metadata).allocated / 16 / node(&space);
     let found = replays.len() as u64;
@@ -267,9 +267,9 @@ fn chunks_are_made_until_device_is_full_and_removed_ones_free_space() {
     let freed: u64 = empty.iter().map(|&start| space.remove_group(start).unwrap().len).sum();
     assert_eq!(space.device_used(), used - freed);
     assert!(space.plan_chunk(SpaceKind::Data).is_err(), "the last commit leads there still");
-    assert!(space.has_leaving_groups(), "but who waits finds room");
+    assert!(space.has_groups_being_removed(), "but who waits finds room");
     space.unpin(space.take_pinned());
-    assert!(!space.has_leaving_groups());
+    assert!(!space.has_groups_being_removed());
     let again = space.plan_chunk(SpaceKind::Data).unwrap().chunk;
     assert!(made.iter().all(|chunk| chunk.logical < again.logical), "addresses are not reused");
 }
@@ -283,8 +283,8 @@ fn group_with_reserved_space_is_not_removed() {
     let [first, rest @ ..] = &space.empty_groups()[..] else { panic!("no group is empty") };
     assert!(!rest.is_empty());
     assert!(space.remove_group(*first).is_some());
-    let at_hand = space.counters.space_info(SpaceKind::Data).tally.at_hand;
-    let reserved = space.reserve_data(at_hand).unwrap();
+    let free = space.counters.space_info(SpaceKind::Data).totals.free;
+    let reserved = space.reserve_data(free).unwrap();
     assert!(rest.iter().all(|start| space.remove_group(*start).is_none()));
     drop(reserved);
     assert!(rest.iter().all(|start| space.remove_group(*start).is_some()));
@@ -318,7 +318,7 @@ fn dup_chunks_have_two_places() {
 #[test]
 fn groups_that_are_new_serve_only_where_no_other_does() {
     let (_forest, space) = loaded("fresh");
-    let old = space.counters.space_info(SpaceKind::Metadata).tally.at_hand;
+    let old = space.counters.space_info(SpaceKind::Metadata).totals.free;
     space.plan_chunk(SpaceKind::Metadata).unwrap();
     for _ in 0..old / node(&space) {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
@@ -415,7 +415,7 @@ fn oversized_data_reservation_makes_no_chunks() {
 #[test]
 fn data_leaves_metadata_that_is_short_a_chunk() {
     let (_forest, space) = loaded("fresh");
-    while space.counters.space_info(SpaceKind::Metadata).tally.at_hand > 20 * node(&space) {
+    while space.counters.space_info(SpaceKind::Metadata).totals.free > 20 * node(&space) {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     allocate_all_data(&space);
@@ -449,7 +449,7 @@ fn mixed_data_leaves_reservations_alone() {
         while reservation.bytes() > 0 {
             match space.allocate_data(reservation.bytes(), 4096) {
                 Ok((_, len)) => reservation.shrink(len),
-                Err(NoSpace) => assert!(space.make_data_chunk(), "it is promised"),
+                Err(NoSpace) => assert!(space.make_data_chunk(), "it is preallocated"),
             }
         }
         data.push(reservation);
@@ -614,7 +614,7 @@ impl Model<'_> {
         let held: u64 = self.held.iter().map(Reservation::bytes).sum();
         assert_eq!(space_infos[1].reserved, held);
         let block_groups = self.space.block_groups.lock();
-        let tallies = block_groups.groups().map(|group| group.tally().total).sum::<u64>();
+        let tallies = block_groups.groups().map(|group| group.totals().total).sum::<u64>();
         let totals = SpaceKind::ALL.map(|kind| self.space.usage(kind).total).iter().sum::<u64>();
         assert_eq!(tallies, totals);
     }

@@ -63,7 +63,7 @@ fn try_to_keep(world: &World, bit: u64) {
 }
 
 fn break_it(world: &World, bit: u64) {
-    world.sync_pledged(bit, Err(Why::Device)).expect_err("it was promised");
+    world.sync_pledged(bit, Err(Why::Device)).expect_err("it was preallocated");
 }
 
 #[test]

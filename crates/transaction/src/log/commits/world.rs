@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Makes a change with pending I/O.
-    fn promise(&self, bit: u64) -> (u64, PendingIo<'_, Why>) {
+    fn preallocate_chunk(&self, bit: u64) -> (u64, PendingIo<'_, Why>) {
         let mut memory = self.memory.lock();
         *memory |= bit;
         *self.given.lock() |= bit;
@@ -59,7 +59,7 @@ impl World {
     /// Like [`World::sync`], with pending I/O that ends with `ends`; a thread that leads at once
     /// ends it while it writes.
     pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
-        let (group, pending_io) = self.promise(bit);
+        let (group, pending_io) = self.preallocate_chunk(bit);
         let end = |pending_io: PendingIo<'_, Why>| {
             if ends.is_ok() {
                 self.kept.fetch_or(bit, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl World {
         let gathered = lead.gather();
         if gathered.is_ok() {
             let kept = self.kept.load(Ordering::Relaxed);
-            assert_eq!(written & given & !kept, 0, "what was promised is so");
+            assert_eq!(written & given & !kept, 0, "what was preallocated is so");
             self.device.store(written, Ordering::Relaxed);
         }
         self.is_written.store(false, Ordering::Relaxed);

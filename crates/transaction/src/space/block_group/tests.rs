@@ -39,11 +39,11 @@ fn superblock_mirrors_are_never_given_out_in_either_stripe() {
     let mut group = BlockGroup::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
     let mirrors: Vec<_> = group.withheld.iter().collect();
     assert_eq!(mirrors, [(100 * MIB + 32 * 1024, STRIPE_LEN), (104 * MIB, STRIPE_LEN)]);
-    assert_eq!(group.tally().at_hand, 8 * MIB - 2 * STRIPE_LEN);
+    assert_eq!(group.totals().free, 8 * MIB - 2 * STRIPE_LEN);
     while let Some((Logical(at), len)) = group.allocate(UNIT, UNIT) {
         assert!(mirrors.iter().all(|(start, run)| at + len <= *start || at >= start + run));
     }
-    assert_eq!(group.tally().at_hand, 0);
+    assert_eq!(group.totals().free, 0);
     assert!(group.pin(Logical(104 * MIB), UNIT).is_err());
 }
 
@@ -65,9 +65,9 @@ fn free_and_used_bytes_must_be_all_bytes() {
     let mut group = BlockGroup::existing(chunk(MIB, MIB, &[MIB]), 2 * UNIT, UNIT);
     let wrong = SpaceDamage::Used { start: Logical(MIB), len: MIB, used: 2 * UNIT, free: 3 * UNIT };
     assert_eq!(group.load(free(&[(MIB, 3 * UNIT)])), Err(wrong));
-    assert!(group.can_load() && group.tally().unloaded == MIB - 2 * UNIT);
+    assert!(group.can_load() && group.totals().unloaded == MIB - 2 * UNIT);
     assert_eq!(group.load(free(&[(MIB + 2 * UNIT, MIB - 2 * UNIT)])), Ok(()));
-    assert_eq!((group.tally().at_hand, group.tally().unloaded), (MIB - 2 * UNIT, 0));
+    assert_eq!((group.totals().free, group.totals().unloaded), (MIB - 2 * UNIT, 0));
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn range_pinned_before_load_stays_pinned() {
     group.pin(at, UNIT).unwrap();
     group.account(at, UNIT, false).unwrap();
     group.load(free(&[(MIB, MIB)])).unwrap();
-    assert_eq!(group.tally().at_hand, MIB - UNIT);
+    assert_eq!(group.totals().free, MIB - UNIT);
     assert!(!group.is_empty());
     group.unpin(at, UNIT);
-    assert_eq!(group.tally().at_hand, MIB);
+    assert_eq!(group.totals().free, MIB);
     assert!(group.is_empty());
 }
 
@@ -104,7 +104,7 @@ fn freeing_range_not_in_use_fails() {
 fn unaligned_group_allocates_nothing() {
     let group = BlockGroup::existing(chunk(MIB + 4096, MIB, &[MIB]), 0, UNIT);
     assert!(!group.can_load());
-    assert_eq!((group.tally().at_hand, group.tally().unloaded), (0, 0));
+    assert_eq!((group.totals().free, group.totals().unloaded), (0, 0));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn take_at_succeeds_only_if_whole_range_is_free() {
     assert!(group.take_at(at(3), 2 * UNIT));
     assert!(!group.take_at(at(4), 2 * UNIT) && !group.take_at(at(2), 2 * UNIT));
     assert!(group.take_at(at(5), UNIT) && group.take_at(at(2), UNIT));
-    assert_eq!(group.tally().at_hand, MIB - 4 * UNIT);
+    assert_eq!(group.totals().free, MIB - 4 * UNIT);
     assert!(!group.take_at(at(63), 2 * UNIT), "beyond the end");
     assert!(!group.take_at(Logical(u64::MAX - 1), UNIT));
     group.pin(at(3), 2 * UNIT).unwrap();
@@ -152,10 +152,10 @@ fn extent_in_withheld_range_is_freed_and_not_allocated_again() {
         if !pinned_first {
             group.pin(at, 2 * UNIT).unwrap();
         }
-        assert_eq!(group.tally().at_hand, MIB - rest);
+        assert_eq!(group.totals().free, MIB - rest);
         group.unpin(at, 2 * UNIT);
-        assert_eq!(group.tally().at_hand, MIB - 2 * STRIPE_LEN);
-        assert_eq!(group.tally().total, MIB - 2 * STRIPE_LEN);
+        assert_eq!(group.totals().free, MIB - 2 * STRIPE_LEN);
+        assert_eq!(group.totals().total, MIB - 2 * STRIPE_LEN);
         assert!(group.pin(at, UNIT).is_err());
         group.account(at, 2 * UNIT, false).unwrap();
         assert!(group.is_empty());
