@@ -43,12 +43,12 @@ enum RangeChange {
 
 /// Removes `range` from the free space; it was free.
 pub fn allocate(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
-    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Allocated)
+    change_range(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Allocated)
 }
 
 /// Adds `range` to the free space; it was in use.
 pub fn free(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
-    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Freed)
+    change_range(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Freed)
 }
 
 /// Adds a new group; the ranges of `free` ascend and do not touch.
@@ -68,19 +68,19 @@ pub fn rebuild(editor: &Editor<'_>, groups: &[Range<u64>]) -> Result<()> {
     rebuild::rebuild(&extents, &mut editor.items(TreeId::FREE_SPACE)?, groups, nodesize)
 }
 
-fn turn(
+fn change_range(
     items: &mut impl EditItems,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: RangeChange,
+    change: RangeChange,
 ) -> Result<()> {
     assert!(!range.is_empty() && group.start <= range.start && range.end <= group.end);
     let info = info(items, group)?;
     let mut changes = Changes::default();
     let more = if info.flags == USING_BITMAPS {
-        bitmaps::turn(items, group, range, turn, &mut changes)?
+        bitmaps::change_range(items, group, range, change, &mut changes)?
     } else {
-        extents::turn(items, group, range, turn, &mut changes)?
+        extents::change_range(items, group, range, change, &mut changes)?
     };
     let extent_count = count_after(group, info, more)?;
     let after = FreeSpaceInfo { extent_count, ..info };

@@ -85,7 +85,7 @@ struct SubvolumeLog {
     tree: Arc<Tree>,
     /// The root in the tree of the log roots, if it is there.
     listed: Option<Root>,
-    sums: LoggedChecksums,
+    checksums: LoggedChecksums,
 }
 
 /// A group: the changes of logs between one log commit and the next.
@@ -215,7 +215,7 @@ impl<'a> LogWriter<'a> {
         LogTransId { transaction: self.generation, number }
     }
 
-    /// Registers pending I/O of data that the group refers to: see [`LogSyncer::land`].
+    /// Registers pending I/O of data that the group refers to: see [`LogSyncer::finish_io`].
     pub fn pending_io(&self) -> PendingIoToken<'a> {
         PendingIoToken(self.transactions.logs.groups.pending_io())
     }
@@ -242,7 +242,7 @@ impl<'a> LogWriter<'a> {
 
     /// Returns true if the log of a subvolume has checksums of all sectors between two addresses.
     pub fn has_checksums(&self, subvolume: TreeId, start: Logical, end: Logical) -> bool {
-        self.trees.logs.get(&subvolume).is_some_and(|log| log.sums.has(start.0, end.0))
+        self.trees.logs.get(&subvolume).is_some_and(|log| log.checksums.has(start.0, end.0))
     }
 
     /// Adds checksums of consecutive sectors from `logical` on, in stored form, to the log of a
@@ -256,7 +256,7 @@ impl<'a> LogWriter<'a> {
     ) -> Result<(), FullCommitReason> {
         let form = checksums::form(self.transactions.volume().geometry());
         let mut new = match self.log(subvolume) {
-            Ok(log) => log.sums.add(logical, stored, form),
+            Ok(log) => log.checksums.add(logical, stored, form),
             Err(error) => return Err(self.transactions.logs.mark((&error).into())),
         };
         self.apply(subvolume, &mut new)
@@ -264,8 +264,8 @@ impl<'a> LogWriter<'a> {
 
     fn log(&mut self, subvolume: TreeId) -> Result<&mut SubvolumeLog> {
         if !self.trees.logs.contains_key(&subvolume) {
-            let (tree, sums) = (self.create()?, LoggedChecksums::default());
-            self.trees.logs.insert(subvolume, SubvolumeLog { tree, listed: None, sums });
+            let (tree, checksums) = (self.create()?, LoggedChecksums::default());
+            self.trees.logs.insert(subvolume, SubvolumeLog { tree, listed: None, checksums });
         }
         Ok(self.trees.logs.get_mut(&subvolume).expect("it is there"))
     }

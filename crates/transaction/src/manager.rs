@@ -72,12 +72,12 @@ pub struct TransactionManager {
     pub(crate) space: Space,
     pub(crate) tickets: ReserveTickets,
     pub(crate) refs: DelayedRefs,
-    pub(crate) sums: PendingChecksums,
+    pub(crate) checksums: PendingChecksums,
     pub(crate) transaction_state: TransactionState,
     pub(crate) commits: CommitCounts,
     pub(crate) logs: SubvolumeLogs,
     pub(crate) changed: Mutex<ChangedRoots>,
-    pub(crate) participants: OnceLock<Vec<Arc<dyn TransactionHooks>>>,
+    pub(crate) hooks: OnceLock<Vec<Arc<dyn TransactionHooks>>>,
     pub(crate) discarded: Discarded,
     pub(crate) options: TransactionOptions,
     pub(crate) worker: Worker,
@@ -105,12 +105,12 @@ impl TransactionManager {
             space,
             tickets: ReserveTickets::new(),
             refs: DelayedRefs::default(),
-            sums: PendingChecksums::new(checksum_size),
+            checksums: PendingChecksums::new(checksum_size),
             transaction_state: TransactionState::new(next),
             commits: CommitCounts::default(),
             logs,
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
-            participants: OnceLock::new(),
+            hooks: OnceLock::new(),
             discarded: Discarded::default(),
             options,
             worker: Worker::new(),
@@ -126,8 +126,8 @@ impl TransactionManager {
     ///
     /// # Panics
     /// If hooks were registered before.
-    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn TransactionHooks>>) -> Result<()> {
-        assert!(self.participants.set(participants).is_ok(), "participants are named once");
+    pub fn register(self: &Arc<Self>, hooks: Vec<Arc<dyn TransactionHooks>>) -> Result<()> {
+        assert!(self.hooks.set(hooks).is_ok(), "hooks are named once");
         if !self.options.only_asked {
             self.worker.start(self).map_err(Error::NoThread)?;
         }
@@ -167,7 +167,7 @@ impl TransactionManager {
     }
 
     /// Returns the largest steps since the last call.
-    pub fn take_largest(&self) -> HighWaterRise {
+    pub fn take_high_water(&self) -> HighWaterRise {
         self.high_water.take()
     }
 
@@ -194,7 +194,7 @@ impl TransactionManager {
 
     fn aborted(&self) {
         self.space.abort();
-        self.participants().for_each(|participant| participant.aborted());
+        self.hooks().for_each(|hook| hook.aborted());
     }
 
     /// Returns an error if something failed.
@@ -205,12 +205,12 @@ impl TransactionManager {
     /// Registers a callback that runs once if a failure after this call ends all writing; not on a
     /// shutdown. It may run with locks held, so it must only pass the error on. Panics if called
     /// twice.
-    pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        self.transaction_state.tell_failure(move |failed| tell(failed.into()));
+    pub fn on_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+        self.transaction_state.on_failure(move |failed| tell(failed.into()));
     }
 
-    pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn TransactionHooks>> {
-        self.participants.get().into_iter().flatten()
+    pub(crate) fn hooks(&self) -> impl Iterator<Item = &Arc<dyn TransactionHooks>> {
+        self.hooks.get().into_iter().flatten()
     }
 
     /// Merges changes that are delayed in memory into the trees; releases what was reserved for
@@ -249,10 +249,10 @@ impl TransactionManager {
         let editor = Editor { tree_roots: &self.tree_roots, source: self, generation };
         // The hooks, which hold the reservations for these, are called after them.
         let merged = self
-            .sums
+            .checksums
             .merge(&editor)
-            .and_then(|()| self.participants().try_for_each(|other| other.merge(handle, what)))
-            .and_then(|()| handle.finish_early());
+            .and_then(|()| self.hooks().try_for_each(|other| other.merge(handle, what)))
+            .and_then(|()| handle.finish_writeout());
         merged.inspect_err(|error| self.fail(&error.to_string()))
     }
 

@@ -12,16 +12,16 @@
 
 mod backrefs;
 mod delayed;
+mod exclusive;
 mod extent_refs;
 mod inline;
 mod listed;
-mod only;
 mod run;
 #[cfg(test)]
 mod tests;
 
 pub use backrefs::BackrefChanges;
 pub use delayed::{DelayedRefs, Head};
+pub use exclusive::is_exclusive;
 pub use listed::{lists_block, lists_range};
-pub use only::is_only_user;
 pub use run::{Outcome, lookup, run};

@@ -288,8 +288,8 @@ impl Space {
         self.block_groups.lock().data_in_new_chunks()
     }
 
-    /// Like [`Space::data_in_new_chunks`], with the space that is set aside for chunks of metadata: nearly
-    /// all of that is released when the changes are merged that it was set aside for.
+    /// Like [`Space::data_in_new_chunks`], with the space of preallocated chunks of metadata:
+    /// nearly all of that is released when the changes are merged that need it.
     pub fn unallocated_for_data(&self) -> u64 {
         self.block_groups.lock().unallocated_for_data()
     }

@@ -277,7 +277,7 @@ impl Filesystem {
     /// twice. No effect if the filesystem is open read-only.
     pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         if let Some(transactions) = &self.inner.transactions {
-            transactions.tell_failure(move |error| tell(error.into()));
+            transactions.on_failure(move |error| tell(error.into()));
         }
     }
 

@@ -68,7 +68,7 @@ impl LogSyncer for Waiting<'_, '_> {
         collect::complete(self.nodes, writer)
     }
 
-    fn land(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason> {
+    fn finish_io(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason> {
         let landed = self.data.as_mut().is_none_or(|data| data.land(Some(handle)));
         if landed { Ok(()) } else { Err(FullCommitReason::DataFailed) }
     }
@@ -185,7 +185,7 @@ impl Log {
             }
         };
         // A failure is reported by the file.
-        let _told = waiting.land(&handle);
+        let _told = waiting.finish_io(&handle);
         waiting.waited(LogSyncPhase::Device);
         Ok((amount, left))
     }

@@ -147,8 +147,8 @@ impl ChecksumRuns {
         for (start, run) in self.over(range, size) {
             let first = start.max(range.start);
             let sectors = (first - range.start) / SECTOR..(range.end - range.start) / SECTOR;
-            let sums = run[index(first - start, size)..].chunks_exact(size);
-            sectors.zip(sums).for_each(|(sector, sum)| see(sector, sum));
+            let checksums = run[index(first - start, size)..].chunks_exact(size);
+            sectors.zip(checksums).for_each(|(sector, sum)| see(sector, sum));
         }
     }
 

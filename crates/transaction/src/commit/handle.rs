@@ -12,7 +12,7 @@ use crate::manager::TransactionManager;
 use crate::space;
 use crate::space::file_data::FileExtentRef;
 
-/// The space that a byte of changes in memory can cost: see [`Handle::most_for`].
+/// The space that a byte of changes in memory can cost: see [`Handle::max_space_for`].
 const COST_OF_BYTE: u64 = 8;
 /// The space that a few changes can cost in any case, in items.
 const COST_OF_FEW: u64 = 64;
@@ -20,9 +20,9 @@ const COST_OF_FEW: u64 = 64;
 /// The purpose of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// A thread that waits for the device meanwhile: for a group of log changes
-    /// ([`TransactionManager::sync_log`]), to write leaves early ([`Handle::write_early`]), or to
-    /// repair mirrors.
+    /// A thread that waits for the device meanwhile: for a log commit
+    /// ([`TransactionManager::sync_log`]), for leaves that are written before the commit
+    /// ([`Handle::start_writeout`]), or to repair mirrors.
     Writing,
     /// A change on behalf of a caller. It does not wait for the device, except to read.
     Operation,
@@ -47,8 +47,8 @@ pub struct Handle<'a> {
     transaction_guard: TransactionGuard<'a>,
     /// The number of items that were changed under it.
     changed: Cell<u64>,
-    /// Leaves that are being written early.
-    pub(super) early: RefCell<Option<BackgroundWriteout>>,
+    /// Leaves that are being written before the commit.
+    pub(super) writeout: RefCell<Option<BackgroundWriteout>>,
 }
 
 impl<'a> Handle<'a> {
@@ -56,7 +56,12 @@ impl<'a> Handle<'a> {
         transactions: &'a TransactionManager,
         transaction_guard: TransactionGuard<'a>,
     ) -> Self {
-        Self { transactions, transaction_guard, changed: Cell::new(0), early: RefCell::new(None) }
+        Self {
+            transactions,
+            transaction_guard,
+            changed: Cell::new(0),
+            writeout: RefCell::new(None),
+        }
     }
 
     /// The number of the transaction.
@@ -100,7 +105,7 @@ impl<'a> Handle<'a> {
     /// Returns the most space that all changes together can cost that take `bytes` in memory, and
     /// so about half of that in leaves: each existing block is copied, and each new leaf is at
     /// least a quarter full; some blocks are added, since there is no part of one.
-    pub fn most_for(&self, bytes: u64) -> u64 {
+    pub fn max_space_for(&self, bytes: u64) -> u64 {
         let copied = self.transactions.space.usage(space::SpaceKind::Metadata).allocated;
         let some =
             space::bytes_for_items(COST_OF_FEW, self.transactions.volume().geometry().nodesize);

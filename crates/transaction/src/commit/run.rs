@@ -107,7 +107,7 @@ impl TransactionManager {
         self.transaction_state.check()?;
         let generation = self.transaction_state.generation();
         // A transaction that is being committed is clean before it is durable.
-        if self.is_clean() && self.transaction_state.is_left_alone(generation) {
+        if self.is_clean() && self.transaction_state.has_no_leader(generation) {
             // Earlier changes may still be in flight.
             self.transaction_state.wait_durable(generation - 1)?;
             return Ok(generation - 1);
@@ -129,10 +129,10 @@ impl TransactionManager {
 
     /// Returns true if the running transaction has changed nothing.
     fn is_clean(&self) -> bool {
-        self.participants().all(|participant| participant.is_clean())
+        self.hooks().all(|hook| hook.is_clean())
             && self.changed.lock().is_empty()
             && self.refs.is_empty()
-            && self.sums.bytes() == 0
+            && self.checksums.bytes() == 0
             && self.logs.is_empty()
     }
 
@@ -141,10 +141,10 @@ impl TransactionManager {
     }
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
-        let commit = commit.settle()?.close_door()?.bar_finish()?;
-        let last = self.telling(|| self.finish_trees(&commit))?;
+        let commit = commit.exclude_writing()?.exclude_operations()?.exclude_finish()?;
+        let last = self.fail_on_error(|| self.finish_trees(&commit))?;
         let commit = commit.unblock()?;
-        self.telling(|| self.write_out(&last))?;
+        self.fail_on_error(|| self.write_out(&last))?;
         self.tree_roots.store().written(last.nodes);
         let commit = commit.durable()?;
         let pinned = self.space.without_held(last.pinned);
@@ -157,7 +157,7 @@ impl TransactionManager {
     /// Runs a part of a commit, or of a log commit; if it fails, that is the reason why nothing is
     /// written any more. The error is recorded before the `Commit` drops: dropping it unfinished
     /// would record a less specific one.
-    pub(crate) fn telling<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
+    pub(crate) fn fail_on_error<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
         part().inspect_err(|error| self.fail(&error.to_string()))
     }
 
@@ -165,21 +165,21 @@ impl TransactionManager {
     fn finish_trees(&self, commit: &Commit<'_, CommitDoing>) -> Result<CommittedTransaction> {
         self.drop_logs()?;
         // No thread is moving an extent from one file to another now.
-        self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
+        self.refs.unreferenced_new_data().iter().for_each(|range| self.checksums.forget(range));
         self.merge(&Handle::new(self, commit.transaction_guard()), FlushScope::All)?;
         self.write_space_and_roots(commit)?;
         let superblock = superblock::next(self, commit.generation())?;
         let nodes = self.tree_roots.store().dirty_nodes();
-        assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
+        assert_eq!(self.checksums.bytes(), 0, "checksums are in the tree with their transaction");
         let pinned = self.space.take_pinned();
-        self.refs.turn_over();
+        self.refs.end_transaction();
         Ok(CommittedTransaction { superblock, nodes, pinned })
     }
 
     /// Stage 3.
     fn write_space_and_roots(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
         let space_items = SpaceItemWriter::new(self, commit.generation());
-        space_items.mend_free_space_tree()?;
+        space_items.rebuild_free_space_tree()?;
         quotas::mark(&space_items.editor)?;
         space_items.run_references()?;
         space_items.remove_empty_groups()?;

@@ -37,7 +37,7 @@ impl<'a> SpaceItemWriter<'a> {
 
     /// Rebuilds the free space tree if it is not valid. Nothing that this transaction changed is in
     /// the extent tree yet; its new block groups are added once more with their chunks.
-    pub(super) fn mend_free_space_tree(&self) -> Result<()> {
+    pub(super) fn rebuild_free_space_tree(&self) -> Result<()> {
         let compat = self.transactions.volume().superblock().compat_ro;
         if !self.has_free_space_tree() || compat.contains(CompatRoFlags::FREE_SPACE_TREE_VALID) {
             return Ok(());
@@ -68,14 +68,14 @@ impl<'a> SpaceItemWriter<'a> {
         match outcome {
             Outcome::Kept => return Ok(()),
             Outcome::Added => {
-                self.turn(logical, len, free_tree::allocate)?;
+                self.update_free_space_tree(logical, len, free_tree::allocate)?;
                 return self.transactions.space.account(logical, len, true);
             }
             Outcome::Freed => {
-                self.turn(logical, len, free_tree::free)?;
+                self.update_free_space_tree(logical, len, free_tree::free)?;
                 self.transactions.space.account(logical, len, false)?;
             }
-            Outcome::Vanished => {}
+            Outcome::NeverAdded => {}
         }
         if is_data {
             checksums::remove(&self.editor, logical, len)?;
@@ -84,11 +84,11 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     /// Changes the free space tree, if there is one.
-    fn turn(
+    fn update_free_space_tree(
         &self,
         logical: Logical,
         len: u64,
-        turn: impl Fn(&Editor<'_>, &Range<u64>, &Range<u64>) -> Result<()>,
+        update: impl Fn(&Editor<'_>, &Range<u64>, &Range<u64>) -> Result<()>,
     ) -> Result<()> {
         if !self.has_free_space_tree() {
             return Ok(());
@@ -98,7 +98,7 @@ impl<'a> SpaceItemWriter<'a> {
         if logical.checked_add(len).is_none_or(|end| end > chunk.end()) {
             return Err(SpaceDamage::NotInUse { logical, len }.into());
         }
-        turn(&self.editor, &range_of(&chunk), &(logical.0..logical.0 + len))
+        update(&self.editor, &range_of(&chunk), &(logical.0..logical.0 + len))
     }
 
     fn has_free_space_tree(&self) -> bool {

@@ -48,7 +48,7 @@ pub(crate) struct TransactionState {
     running: AtomicU64,
     events: StateWaiters,
     /// The callback for a failure.
-    told: OnceLock<OnFailure>,
+    on_failure: OnceLock<OnFailure>,
 }
 
 /// A callback for a failure. It only passes the failure on, since the failing thread may hold
@@ -61,7 +61,7 @@ struct StateWaiters {
     /// No guard of the kind that the leader waits for is left. One waiter: the leader.
     drained: Condvar,
     /// The next transaction runs.
-    handed_over: Condvar,
+    unblocked: Condvar,
     /// The superblock of the transaction that is being written is durable.
     durable: Condvar,
     /// What that transaction replaced may be reused. One of the waiters is the next leader.
@@ -104,7 +104,7 @@ pub(crate) enum CommitRole<'g> {
 
 /// Membership in a transaction, which ends when the guard is dropped, on the thread that joined.
 #[derive(Debug)]
-#[must_use = "the transaction is left when the ticket is dropped"]
+#[must_use = "the transaction is left when the guard is dropped"]
 pub(crate) struct TransactionGuard<'g> {
     transaction_state: &'g TransactionState,
     kind: JoinKind,
@@ -122,7 +122,7 @@ impl TransactionState {
             state: Mutex::new(Class::TransactionState, State::new(first)),
             running: AtomicU64::new(first),
             events: StateWaiters::default(),
-            told: OnceLock::new(),
+            on_failure: OnceLock::new(),
         }
     }
 
@@ -134,11 +134,11 @@ impl TransactionState {
     /// Joins the running transaction; waits while it does not admit guards of this kind.
     #[track_caller]
     pub(crate) fn join(&self, kind: JoinKind) -> Result<TransactionGuard<'_>, Failed> {
-        assert!(kind != JoinKind::Commit, "only the leader has tickets of this kind");
+        assert!(kind != JoinKind::Commit, "only the leader has guards of this kind");
         let held = Held::acquire(in_transaction());
         let mut state = self.state.lock();
-        let barred = |state: &mut State| !state.has_failed() && !state.admits(kind);
-        self.events.handed_over.wait_while(&mut state, barred);
+        let is_excluded = |state: &mut State| !state.has_failed() && !state.admits(kind);
+        self.events.unblocked.wait_while(&mut state, is_excluded);
         state.check()?;
         let generation = state.join(kind);
         Ok(TransactionGuard {
@@ -169,8 +169,8 @@ impl TransactionState {
     }
 
     /// Returns true if transaction `generation` runs and no thread commits it.
-    pub(crate) fn is_left_alone(&self, generation: u64) -> bool {
-        self.state.lock().is_left_alone(generation)
+    pub(crate) fn has_no_leader(&self, generation: u64) -> bool {
+        self.state.lock().has_no_leader(generation)
     }
 
     /// Returns true if the superblock of transaction `generation` is durable.
@@ -205,7 +205,7 @@ impl TransactionState {
     pub(crate) fn fail(&self, why: impl Into<String>) {
         let failed = Failed::Error(why.into());
         if self.end(failed.clone())
-            && let Some(tell) = self.told.get()
+            && let Some(tell) = self.on_failure.get()
         {
             tell(failed);
         }
@@ -213,8 +213,8 @@ impl TransactionState {
 
     /// Registers a callback for the next failure; not for an earlier one, nor for a shutdown.
     /// Panics if called twice.
-    pub(crate) fn tell_failure(&self, tell: impl Fn(Failed) + Send + Sync + 'static) {
-        assert!(self.told.set(Box::new(tell)).is_ok(), "one is told");
+    pub(crate) fn on_failure(&self, tell: impl Fn(Failed) + Send + Sync + 'static) {
+        assert!(self.on_failure.set(Box::new(tell)).is_ok(), "the callback is registered once");
     }
 
     /// Ends all commits, because a caller asked for it; the first of several reasons is kept.
@@ -225,8 +225,8 @@ impl TransactionState {
     /// Returns true if this was the first reason.
     fn end(&self, failed: Failed) -> bool {
         let is_first = self.state.lock().fail(failed);
-        let StateWaiters { drained, handed_over, durable, completed } = &self.events;
-        for event in [drained, handed_over, durable, completed] {
+        let StateWaiters { drained, unblocked, durable, completed } = &self.events;
+        for event in [drained, unblocked, durable, completed] {
             event.notify_all();
         }
         is_first

@@ -18,7 +18,7 @@ pub(crate) struct Worker {
 }
 
 struct Shared {
-    wishes: Mutex<WorkerRequests>,
+    requests: Mutex<WorkerRequests>,
     wake: Condvar,
 }
 
@@ -51,8 +51,8 @@ enum Task {
 
 impl Worker {
     pub(crate) fn new() -> Self {
-        let wishes = Mutex::new(Class::TransactionState, WorkerRequests::default());
-        let shared = Arc::new(Shared { wishes, wake: Condvar::new() });
+        let requests = Mutex::new(Class::TransactionState, WorkerRequests::default());
+        let shared = Arc::new(Shared { requests, wake: Condvar::new() });
         Self { shared, thread: Mutex::new(Class::TransactionState, None) }
     }
 
@@ -88,17 +88,17 @@ impl Worker {
     }
 
     pub(crate) fn request_merge(&self) {
-        self.shared.wish(|wishes| &mut wishes.merge);
+        self.shared.request(|requests| &mut requests.merge);
     }
 
     /// Requests a commit, to free memory that only a commit frees.
     pub(crate) fn request_commit(&self) {
-        self.shared.wish(|wishes| &mut wishes.commit);
+        self.shared.request(|requests| &mut requests.commit);
     }
 
     /// Ends the thread, after its current task.
     pub(crate) fn stop(&self) {
-        self.shared.wish(|wishes| &mut wishes.stop);
+        self.shared.request(|requests| &mut requests.stop);
         let thread = self.thread.lock().take();
         // The worker itself may drop the last reference.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
@@ -116,31 +116,31 @@ impl Drop for Worker {
 
 impl Shared {
     /// Sets a request. One that is still set has woken the worker already.
-    fn wish(&self, wish: impl FnOnce(&mut WorkerRequests) -> &mut bool) {
-        if !std::mem::replace(wish(&mut self.wishes.lock()), true) {
+    fn request(&self, select: impl FnOnce(&mut WorkerRequests) -> &mut bool) {
+        if !std::mem::replace(select(&mut self.requests.lock()), true) {
             self.wake.notify_one();
         }
     }
 
     /// Waits for a request, or until a commit is due.
     fn next(&self, due: &Due) -> Task {
-        let mut wishes = self.wishes.lock();
+        let mut requests = self.requests.lock();
         loop {
-            if wishes.stop {
+            if requests.stop {
                 return Task::Stop;
             }
             let left = due.left();
-            if std::mem::take(&mut wishes.commit) {
+            if std::mem::take(&mut requests.commit) {
                 return Task::Commit(CommitTrigger::Memory);
             }
             if left.is_zero() {
                 return Task::Commit(CommitTrigger::Age);
             }
-            if std::mem::take(&mut wishes.merge) {
+            if std::mem::take(&mut requests.merge) {
                 return Task::Merge;
             }
             // The loop checks whether the time is over.
-            self.wake.wait_for(&mut wishes, left);
+            self.wake.wait_for(&mut requests, left);
         }
     }
 }

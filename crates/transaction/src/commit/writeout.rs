@@ -26,30 +26,32 @@ impl Handle<'_> {
     /// Starts to write leaves that were changed longest ago, if more are unwritten than the bound
     /// allows. They can be changed again, at the cost of a copy. To be called between the parts of
     /// a merge.
-    pub fn write_early(&self) -> Result<()> {
+    pub fn start_writeout(&self) -> Result<()> {
         let (store, max) =
             (self.transactions.tree_roots().store(), self.transactions.options.dirty_max);
-        let on_its_way =
-            self.early.borrow().as_ref().map_or(0, |early| store.bytes_of(&early.nodes));
+        let in_flight =
+            self.writeout.borrow().as_ref().map_or(0, |writeout| store.bytes_of(&writeout.nodes));
         // Some of them may have been copied and dropped.
-        let dirty = store.dirty_bytes().saturating_sub(on_its_way);
+        let dirty = store.dirty_bytes().saturating_sub(in_flight);
         if dirty <= max / 2 + max / PART {
             return Ok(());
         }
-        self.finish_early()?;
-        let Some(paused) = self.transactions.sums.pause() else { return Ok(()) };
+        self.finish_writeout()?;
+        let Some(paused) = self.transactions.checksums.pause() else { return Ok(()) };
         let nodes = store.oldest_leaves(dirty - max / 2);
         let sealed = store.seal(&nodes).map(|sealed| sealed.map(|(at, block)| (at, block.into())));
         let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
         drop(paused);
         let writes = self.transactions.volume().submit_data(sealed);
-        *self.early.borrow_mut() = Some(BackgroundWriteout { nodes, writes });
+        *self.writeout.borrow_mut() = Some(BackgroundWriteout { nodes, writes });
         Ok(())
     }
 
     /// Waits for the part in flight.
-    pub(crate) fn finish_early(&self) -> Result<()> {
-        let Some(BackgroundWriteout { nodes, writes }) = self.early.take() else { return Ok(()) };
+    pub(crate) fn finish_writeout(&self) -> Result<()> {
+        let Some(BackgroundWriteout { nodes, writes }) = self.writeout.take() else {
+            return Ok(());
+        };
         self.transactions
             .volume()
             .wait_writes(writes)

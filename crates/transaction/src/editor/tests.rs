@@ -74,7 +74,7 @@ impl<'a> TestSource<'a> {
             match refs::run(&editor, &head).expect("no damage") {
                 Outcome::Added => free_tree::allocate(&editor, group, &range).expect("it is free"),
                 Outcome::Freed => free_tree::free(&editor, group, &range).expect("it is in use"),
-                Outcome::Kept | Outcome::Vanished => (),
+                Outcome::Kept | Outcome::NeverAdded => (),
             }
         }
     }

@@ -46,8 +46,8 @@ impl Bitmap {
 
     /// Flips the bits of the part of `range` that it covers; returns false if one has the new value
     /// already.
-    fn turn(&mut self, range: &Range<u64>, turn: RangeChange) -> bool {
-        let was_free = turn == RangeChange::Allocated;
+    fn change_range(&mut self, range: &Range<u64>, change: RangeChange) -> bool {
+        let was_free = change == RangeChange::Allocated;
         for at in sectors(&overlap(&self.range, range)) {
             if self.is_free(at) != was_free {
                 return false;
@@ -60,11 +60,11 @@ impl Bitmap {
 }
 
 /// Allocates or frees a range; returns by how many the number of free runs grows.
-pub(super) fn turn(
+pub(super) fn change_range(
     items: &impl Items,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: RangeChange,
+    change: RangeChange,
     changes: &mut Changes,
 ) -> Result<i32> {
     let before = range.start.checked_sub(SECTOR).filter(|at| *at >= group.start);
@@ -75,23 +75,23 @@ pub(super) fn turn(
         let covers = |bitmap: &&Bitmap| bitmap.range.contains(&at);
         bitmaps.iter().find(covers).expect("the bitmaps reach as far").is_free(at)
     };
-    let free_beside = [before, after].into_iter().flatten().filter(|at| is_free(*at)).count();
-    let free_beside = i32::try_from(free_beside).expect("at most two");
+    let free_neighbours = [before, after].into_iter().flatten().filter(|at| is_free(*at)).count();
+    let free_neighbours = i32::try_from(free_neighbours).expect("at most two");
     for bitmap in bitmaps.iter_mut().filter(|bitmap| !overlap(&bitmap.range, range).is_empty()) {
-        if !bitmap.turn(range, turn) {
-            return Err(not_so(range, turn).into());
+        if !bitmap.change_range(range, change) {
+            return Err(not_so(range, change).into());
         }
         changes.put(bitmap.key(), bitmap.bits.clone());
     }
-    Ok(match turn {
-        RangeChange::Allocated => free_beside - 1,
-        RangeChange::Freed => 1 - free_beside,
+    Ok(match change {
+        RangeChange::Allocated => free_neighbours - 1,
+        RangeChange::Freed => 1 - free_neighbours,
     })
 }
 
-fn not_so(range: &Range<u64>, turn: RangeChange) -> Damage {
+fn not_so(range: &Range<u64>, change: RangeChange) -> Damage {
     let (start, len) = (range.start, range.end - range.start);
-    match turn {
+    match change {
         RangeChange::Allocated => Damage::NotFree { start, len },
         RangeChange::Freed => Damage::AlreadyFree { start, len },
     }
@@ -158,7 +158,7 @@ pub(super) fn put_all(group: &Range<u64>, free: &[Range<u64>], changes: &mut Cha
         let end = group.end.min(start.saturating_add(COVERED));
         let mut bitmap = Bitmap::new(start..end);
         while let Some(range) = free.peek().filter(|range| range.start < end) {
-            bitmap.turn(range, RangeChange::Freed);
+            bitmap.change_range(range, RangeChange::Freed);
             if range.end > end {
                 break;
             }

@@ -10,15 +10,15 @@ use crate::editor::{Changes, Items};
 use crate::error::Result;
 
 /// Allocates or frees a range; returns by how many the number of free ranges grows.
-pub(super) fn turn(
+pub(super) fn change_range(
     items: &impl Items,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: RangeChange,
+    change: RangeChange,
     changes: &mut Changes,
 ) -> Result<i32> {
     let near = near(items, group, range)?;
-    match turn {
+    match change {
         RangeChange::Allocated => allocate(&near, range, changes),
         RangeChange::Freed => free(&near, range, changes),
     }

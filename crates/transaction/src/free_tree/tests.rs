@@ -52,8 +52,8 @@ impl Model {
     fn new(sectors: u64) -> Self {
         let group = START..START + sectors * SECTOR;
         let mut items = MapItems::default();
-        let beside = [START - COVERED..START, group.end..group.end + COVERED];
-        for group in [&beside[0], &group, &beside[1]] {
+        let neighbours = [START - COVERED..START, group.end..group.end + COVERED];
+        for group in [&neighbours[0], &group, &neighbours[1]] {
             add_group_in(&mut items, group, std::slice::from_ref(group)).expect("room");
         }
         Self { items, group, free: vec![true; usize::try_from(sectors).expect("small")] }
@@ -64,11 +64,11 @@ impl Model {
         at(sectors.start)..at(sectors.end)
     }
 
-    fn turn(&mut self, sectors: Range<usize>) {
-        let turn =
+    fn change_range(&mut self, sectors: Range<usize>) {
+        let change =
             if self.free[sectors.start] { RangeChange::Allocated } else { RangeChange::Freed };
         let range = self.range(&sectors);
-        super::turn(&mut self.items, &self.group, &range, turn).expect("no damage");
+        super::change_range(&mut self.items, &self.group, &range, change).expect("no damage");
         self.free[sectors].iter_mut().for_each(|free| *free = !*free);
     }
 
@@ -77,7 +77,7 @@ impl Model {
         let start = start % self.free.len();
         let alike = self.free[start..].iter().take(len);
         let len = alike.take_while(|free| **free == self.free[start]).count();
-        self.turn(start..start + len);
+        self.change_range(start..start + len);
     }
 
     fn runs(&self) -> Vec<Range<u64>> {
@@ -123,10 +123,10 @@ proptest! {
     #[test]
     fn any_turns_give_what_a_list_of_sectors_gives(
         sectors in prop_oneof![Just(3072u64), Just(3069), Just(40)],
-        turns in prop::collection::vec((any::<usize>(), 1usize..400), 1..120),
+        changes in prop::collection::vec((any::<usize>(), 1usize..400), 1..120),
     ) {
         let mut model = Model::new(sectors);
-        for (start, len) in turns {
+        for (start, len) in changes {
             model.turn_alike(start, len);
             model.check();
         }
@@ -138,15 +138,15 @@ fn form_changes_with_hysteresis() {
     let mut model = Model::new(16 * 2048);
     let limits = Limits::of(&model.group);
     assert_eq!(limits, Limits { bitmaps_above: 179, ranges_below: 79 });
-    model.turn(0..32768);
+    model.change_range(0..32768);
     for run in 1..=200 {
-        model.turn(run * 100..run * 100 + 50);
+        model.change_range(run * 100..run * 100 + 50);
         assert_eq!(model.info().flags == USING_BITMAPS, run > 179, "at {run} runs");
     }
     model.check();
     for left in (0..200).rev() {
         let run = left + 1;
-        model.turn(run * 100..run * 100 + 50);
+        model.change_range(run * 100..run * 100 + 50);
         assert_eq!(model.info().flags == USING_BITMAPS, left >= 79, "at {left} runs");
     }
     model.check();
@@ -155,15 +155,15 @@ fn form_changes_with_hysteresis() {
 #[test]
 fn runs_join_across_bitmaps() {
     let mut model = Model::new(2 * 2048);
-    model.turn(0..4096);
+    model.change_range(0..4096);
     for run in 0..30 {
-        model.turn(run * 10..run * 10 + 1);
+        model.change_range(run * 10..run * 10 + 1);
     }
     assert_eq!(model.info(), FreeSpaceInfo { extent_count: 30, flags: USING_BITMAPS });
-    model.turn(2040..2048);
-    model.turn(2048..2060);
+    model.change_range(2040..2048);
+    model.change_range(2048..2060);
     assert_eq!(model.info().extent_count, 31);
-    model.turn(2047..2049);
+    model.change_range(2047..2049);
     assert_eq!(model.info().extent_count, 32);
     model.check();
 }
@@ -204,15 +204,15 @@ fn impossible_change_is_damage_in_both_forms() {
     for bitmaps in [false, true] {
         let mut model = Model::new(2 * 2048);
         for run in 0..if bitmaps { 60 } else { 4 } {
-            model.turn(run * 20..run * 20 + 10);
+            model.change_range(run * 20..run * 20 + 10);
         }
         assert_eq!(model.info().flags == USING_BITMAPS, bitmaps);
         let (group, across) = (model.group.clone(), model.range(&(25..35)));
         let (start, len) = (across.start, across.end - across.start);
         let before = model.items.clone();
-        let found = damage(turn(&mut model.items, &group, &across, RangeChange::Allocated));
+        let found = damage(change_range(&mut model.items, &group, &across, RangeChange::Allocated));
         assert_eq!(found, Damage::NotFree { start, len });
-        let found = damage(turn(&mut model.items, &group, &across, RangeChange::Freed));
+        let found = damage(change_range(&mut model.items, &group, &across, RangeChange::Freed));
         assert_eq!(found, Damage::AlreadyFree { start, len });
         assert_eq!(model.items, before, "nothing was changed");
     }
@@ -223,7 +223,7 @@ fn a_group_that_is_not_there_is_damage() {
     let mut model = Model::new(2048);
     let group = model.group.start..model.group.end - SECTOR;
     let range = model.range(&(0..1));
-    let found = damage(turn(&mut model.items, &group, &range, RangeChange::Allocated));
+    let found = damage(change_range(&mut model.items, &group, &range, RangeChange::Allocated));
     assert_eq!(found, Damage::NoFreeSpaceInfo { start: START, len: COVERED - SECTOR });
 }
 
@@ -232,7 +232,7 @@ fn a_wrong_count_is_damage() {
     let mut model = Model::new(2048);
     let (info, group) = (FreeSpaceInfo { extent_count: 0, flags: 0 }, model.group.clone());
     model.items.0.insert(info_key(&group), info.encode().to_vec());
-    let found = damage(turn(&mut model.items, &group, &group, RangeChange::Allocated));
+    let found = damage(change_range(&mut model.items, &group, &group, RangeChange::Allocated));
     assert_eq!(found, Damage::FreeRangeCount { start: START, count: 0 });
 }
 
@@ -240,7 +240,7 @@ fn a_wrong_count_is_damage() {
 fn a_missing_bitmap_is_damage() {
     let mut model = Model::new(2 * 2048);
     for run in 0..60 {
-        model.turn(run * 20..run * 20 + 10);
+        model.change_range(run * 20..run * 20 + 10);
     }
     model.items.0.remove(&Key::new(START + COVERED, ItemKind::FREE_SPACE_BITMAP, COVERED));
     let found = damage(load_in(&model.items, &model.group).map(drop));

@@ -127,11 +127,11 @@ impl BlockSource for LogSource<'_> {
     }
 
     fn reference(&self, _change: RefChange) {
-        unreachable!("nobody shares a log");
+        unreachable!("logs are not shared");
     }
 
     fn set_full_backref(&self, _block: Logical, _level: u8) {
-        unreachable!("nobody shares a log");
+        unreachable!("logs are not shared");
     }
 
     fn root_changed(&self, _tree: &Tree) {}

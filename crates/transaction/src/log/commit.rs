@@ -44,7 +44,7 @@ pub trait LogSyncer {
     /// Waits for the data in flight of this caller that its group refers to, and records it in its
     /// file, in the handle's transaction; later calls only return the same result. An error means
     /// that the log must not become durable: the transaction is marked.
-    fn land(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason>;
+    fn finish_io(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason>;
 
     /// Reports that the time since the last report was spent waiting for `what`.
     fn waited(&mut self, what: LogSyncPhase);
@@ -68,7 +68,7 @@ impl LogSyncer for () {
         Ok(())
     }
 
-    fn land(&mut self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
+    fn finish_io(&mut self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
         Ok(())
     }
 
@@ -80,19 +80,19 @@ impl LogSyncer for () {
 pub struct PendingIoToken<'a>(pub(super) PendingIo<'a, LogFailure>);
 
 /// A caller that syncs, and its pending I/O.
-struct Pledged<'a> {
+struct SyncingMember<'a> {
     pending_io: Option<PendingIoToken<'a>>,
     member: &'a mut dyn LogSyncer,
 }
 
-impl Pledged<'_> {
+impl SyncingMember<'_> {
     /// Waits for the caller's data, and ends the pending I/O with the result.
-    fn land(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
-        let landed = self.member.land(handle).map_err(LogFailure::from);
+    fn finish_io(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
+        let finished = self.member.finish_io(handle).map_err(LogFailure::from);
         if let Some(PendingIoToken(pending_io)) = self.pending_io.take() {
-            pending_io.end(landed.clone());
+            pending_io.end(finished.clone());
         }
-        landed
+        finished
     }
 }
 
@@ -110,7 +110,7 @@ impl TransactionManager {
         pending_io: Option<PendingIoToken<'_>>,
         member: &mut dyn LogSyncer,
     ) -> Result<(), LogFailure> {
-        let mut member = Pledged { pending_io, member };
+        let mut member = SyncingMember { pending_io, member };
         let synced = match group.transaction == handle.generation() {
             true => self.sync_group(handle, group, &mut member),
             // It becomes durable with its transaction.
@@ -119,15 +119,15 @@ impl TransactionManager {
             }
         };
         // Not done yet if the group was given up before.
-        let landed = member.land(handle);
-        synced.and(landed)
+        let finished = member.finish_io(handle);
+        synced.and(finished)
     }
 
     fn sync_group(
         &self,
         handle: &Handle<'_>,
         group: LogTransId,
-        member: &mut Pledged<'_>,
+        member: &mut SyncingMember<'_>,
     ) -> Result<(), LogFailure> {
         let SubvolumeLogs { groups, counts, .. } = &self.logs;
         let leads = groups.try_lead(group.number).map(|lead| Ok(JoinOutcome::Lead(lead)));
@@ -153,11 +153,11 @@ impl TransactionManager {
         &self,
         handle: &Handle<'_>,
         group: LogTransId,
-        member: &mut Pledged<'_>,
+        member: &mut SyncingMember<'_>,
     ) -> Result<JoinOutcome<'_, LogFailure>, LogFailure> {
-        let landed = member.land(handle);
+        let finished = member.finish_io(handle);
         member.member.waited(LogSyncPhase::Device);
-        landed?;
+        finished?;
         let role = self.logs.groups.join(group.number);
         member.member.waited(LogSyncPhase::Writers);
         Ok(role)
@@ -167,7 +167,7 @@ impl TransactionManager {
         &self,
         handle: &Handle<'_>,
         lead: &LogCommitLeader<'_, LogFailure>,
-        member: &mut Pledged<'_>,
+        member: &mut SyncingMember<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
         if lead.is_shared() {
@@ -177,23 +177,23 @@ impl TransactionManager {
         }
         let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
         let count_nodes = nodes.len() as u64;
-        let on_their_way = self.volume().submit_data(nodes);
-        let landed = member.land(handle);
-        let written = self.volume().wait_writes(on_their_way);
+        let in_flight = self.volume().submit_data(nodes);
+        let finished = member.finish_io(handle);
+        let written = self.volume().wait_writes(in_flight);
         member.member.waited(LogSyncPhase::Device);
         written.into_iter().collect::<Result<(), _>>()?;
-        landed?;
+        finished?;
         lead.gather()?;
         member.member.waited(LogSyncPhase::Writers);
-        self.telling(|| Ok(self.volume().flush()?))?;
+        self.fail_on_error(|| Ok(self.volume().flush()?))?;
         member.member.waited(LogSyncPhase::Device);
         self.wait_for_superblock(before)?;
         member.member.waited(LogSyncPhase::Commit);
-        self.telling(|| Ok(self.volume().check_durable()?))?;
+        self.fail_on_error(|| Ok(self.volume().check_durable()?))?;
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
             let write = || self.volume().write_log_superblock(root.logical, root.level);
-            self.telling(|| Ok(write()?))?;
+            self.fail_on_error(|| Ok(write()?))?;
             self.logs.blocks.superblock_is_durable();
         }
         member.member.waited(LogSyncPhase::Device);

@@ -10,7 +10,7 @@
 //!    threads none waits for another one to run.
 //! 4. A failure is that of the group and of all after it, until `renew`: these depend on what was
 //!    not written. A leader that is dropped without a result has failed.
-//! 5. A change can have *pending I/O* (a pledge): something that must complete as well. The leader
+//! 5. A change can have *pending I/O*: something that must complete as well. The leader
 //!    waits for the pending I/O of its group; if any fails, the group fails.
 //!
 //! This module knows nothing of trees, transactions or devices.
@@ -40,8 +40,8 @@ struct State<F> {
     has_leader: bool,
     /// True if a thread waited when the last group ended.
     is_shared: bool,
-    /// The number of open pledges in the groups of even and of odd numbers.
-    pledged: [usize; 2],
+    /// The number of pending I/Os in the groups of even and of odd numbers.
+    pending_io: [usize; 2],
     /// The threads that wait for these groups.
     waiting: [Vec<Waiting<F>>; 2],
     /// The first group that failed.
@@ -69,7 +69,7 @@ pub(crate) struct LogCommitLeader<'g, F: Clone> {
 }
 
 /// Pending I/O of a group.
-#[must_use = "a pledge that is dropped is broken"]
+#[must_use = "pending I/O that is dropped has failed"]
 pub(crate) struct PendingIo<'g, F: Clone> {
     groups: &'g LogCommits<F>,
     group: u64,
@@ -109,7 +109,7 @@ impl<F: Clone> LogCommits<F> {
             durable: 0,
             has_leader: false,
             is_shared: false,
-            pledged: [0; 2],
+            pending_io: [0; 2],
             waiting: [Vec::new(), Vec::new()],
             failed: None,
         };
@@ -128,7 +128,7 @@ impl<F: Clone> LogCommits<F> {
     pub(crate) fn pending_io(&self) -> PendingIo<'_, F> {
         let mut state = self.state.lock();
         let group = state.collecting;
-        state.pledged[index(group)] += 1;
+        state.pending_io[index(group)] += 1;
         PendingIo { groups: self, group, has_ended: false }
     }
 
@@ -170,8 +170,8 @@ impl<F: Clone> LogCommits<F> {
     /// Starts again after all that was collected became durable by other means. No thread waits.
     pub(crate) fn renew(&self) {
         let mut state = self.state.lock();
-        assert!(!state.has_leader, "nobody writes a group any more");
-        assert_eq!(state.pledged, [0; 2], "nobody is in the transaction any more");
+        assert!(!state.has_leader, "no thread writes a group any more");
+        assert_eq!(state.pending_io, [0; 2], "no thread is in the transaction any more");
         state.durable = state.collecting;
         state.collecting += 1;
         state.failed = None;
@@ -180,14 +180,14 @@ impl<F: Clone> LogCommits<F> {
     /// Ends pending I/O of a group; an error fails the group.
     fn settle(&self, group: u64, result: Result<(), F>) {
         let mut state = self.state.lock();
-        state.pledged[index(group)] -= 1;
-        let broken = result.map_err(|failure| {
+        state.pending_io[index(group)] -= 1;
+        let failed = result.map_err(|failure| {
             state.fail(group, failure);
             state.take_waiting()
         });
         drop(state);
         self.settled.notify_one();
-        if let Err(waiting) = broken {
+        if let Err(waiting) = failed {
             wake_all(waiting, None);
         }
     }
@@ -238,7 +238,7 @@ impl<F: Clone> LogCommitLeader<'_, F> {
     pub(crate) fn gather(&self) -> Result<(), F> {
         let mut state = self.groups.state.lock();
         assert!(self.group < state.collecting, "it was closed");
-        while state.pledged[index(self.group)] > 0 {
+        while state.pending_io[index(self.group)] > 0 {
             self.groups.settled.wait_idle(&mut state);
         }
         state.end(self.group).unwrap_or(Ok(()))

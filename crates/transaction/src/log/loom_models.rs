@@ -138,7 +138,7 @@ impl World {
     }
 
     fn lead(&self, commit: Commit<'_, Open>, succeeds: bool) -> Result<(), Failed> {
-        let commit = commit.settle()?.close_door()?.bar_finish()?;
+        let commit = commit.exclude_writing()?.exclude_operations()?.exclude_finish()?;
         let bits = self.drop_logs(&commit);
         let generation = commit.generation();
         let commit = commit.unblock()?;
@@ -211,7 +211,7 @@ fn fail(world: &World, _: u64) {
 
 /// Syncs, which may fail; no log of the transaction after the failed one is ever written.
 fn try_to_sync(world: &World, bit: u64) {
-    let _told = world.sync(bit, World::write);
+    let _result = world.sync(bit, World::write);
     let disk = world.disk.lock();
     assert_eq!(disk.committed, FIRST - 1);
     assert!(disk.log.is_none_or(|(of, _)| of == FIRST), "the log of {:?}", disk.log);

@@ -31,7 +31,7 @@ pub struct Head {
     /// From now on its children are referred to by its address.
     pub set_full_backref: bool,
     /// Some of the changes described another extent at the same address.
-    pub contradicted: bool,
+    pub conflicting: bool,
 }
 
 impl Head {
@@ -41,7 +41,7 @@ impl Head {
             fresh: false,
             changes: BackrefChanges::default(),
             set_full_backref: false,
-            contradicted: false,
+            conflicting: false,
         }
     }
 
@@ -60,7 +60,7 @@ impl Head {
     }
 
     fn is_idle(&self) -> bool {
-        let touched = self.fresh || self.set_full_backref || self.contradicted;
+        let touched = self.fresh || self.set_full_backref || self.conflicting;
         !touched && self.changes.is_empty()
     }
 
@@ -95,7 +95,7 @@ const HEAD_BYTES: usize = 256;
 
 impl Slot {
     fn of(head: Head) -> Self {
-        let is_plain = head.fresh && !head.set_full_backref && !head.contradicted;
+        let is_plain = head.fresh && !head.set_full_backref && !head.conflicting;
         match (head.extent, head.changes.as_slice()) {
             (Extent::Block { level, .. }, []) if is_plain => Self::Left { level },
             (Extent::Block { level, .. }, &[(Backref::Tree(tree), 1)]) if is_plain => {
@@ -208,7 +208,7 @@ impl DelayedRefs {
         let mut state = self.state.lock();
         let is_sound = |slot: &Slot| match slot {
             Slot::Block { .. } | Slot::Left { .. } => true,
-            Slot::Other(head) => head.fresh && !head.contradicted,
+            Slot::Other(head) => head.fresh && !head.conflicting,
         };
         let is_here = state.heads.get(&logical).is_some_and(is_sound);
         if is_here {
@@ -224,7 +224,7 @@ impl DelayedRefs {
 
     /// Returns the ranges of data that this transaction allocated and that have no references any
     /// more.
-    pub fn vanishing_data(&self) -> Vec<Range<u64>> {
+    pub fn unreferenced_new_data(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
         let range = |slot: &Slot| match slot {
             Slot::Other(head) if head.fresh && head.changes.is_empty() => match head.extent {
@@ -274,7 +274,7 @@ impl DelayedRefs {
     }
 
     /// Begins the next transaction: known references are dropped, so that they do not accumulate.
-    pub fn turn_over(&self) {
+    pub fn end_transaction(&self) {
         let mut state = self.state.lock();
         assert!(state.heads.is_empty(), "the extent tree has all changes of the transaction");
         state.known.clear();
@@ -288,14 +288,14 @@ impl State {
         let mut head = Head { fresh: true, ..Head::new(extent) };
         head.change(backref, 1);
         // Space is free only once its references are applied, unless the free space tree is wrong.
-        head.contradicted = self.take(logical).is_some();
+        head.conflicting = self.take(logical).is_some();
         self.known.remove(&logical);
         self.put(head);
     }
 
     fn touch(&mut self, extent: Extent, change: impl FnOnce(&mut Head)) {
         let mut head = self.take(logical_of(&extent)).unwrap_or_else(|| Head::new(extent));
-        head.contradicted |= head.extent != extent;
+        head.conflicting |= head.extent != extent;
         change(&mut head);
         if !head.is_idle() {
             self.put(head);

@@ -53,13 +53,13 @@ impl<I: Items> ExtentRefs<'_, I> {
             return Ok(());
         }
         let mut rest = by;
-        let found = if self.keyed { self.beside(backref, Some(by))?.found } else { Vec::new() };
+        let found = if self.keyed { self.keyed_refs(backref, Some(by))?.found } else { Vec::new() };
         for (key, count) in found {
             let part = rest.min(u64::from(count));
             rest -= part;
             match u64::from(count) - part {
                 0 => self.changes.remove(key),
-                left => self.put_beside(key, backref, narrow(left, missing)?),
+                left => self.put_keyed(key, backref, narrow(left, missing)?),
             }
         }
         if rest > 0 { Err(missing.into()) } else { Ok(()) }
@@ -78,28 +78,28 @@ impl<I: Items> ExtentRefs<'_, I> {
             inline::insert(&mut self.item, backref, new);
             return Ok(());
         }
-        let beside = self.beside(backref, None)?;
+        let keyed = self.keyed_refs(backref, None)?;
         self.keyed = true;
-        match beside.found.first() {
-            Some(&(key, count)) => self.put_beside(key, backref, sum(backref, count, by, excess)?),
-            None => self.put_beside(beside.free, backref, new),
+        match keyed.found.first() {
+            Some(&(key, count)) => self.put_keyed(key, backref, sum(backref, count, by, excess)?),
+            None => self.put_keyed(keyed.free, backref, new),
         }
         Ok(())
     }
 
     /// Returns true if there is a keyed reference that is not being removed.
-    pub(super) fn is_referenced_beside(&self) -> Result<bool> {
+    pub(super) fn has_keyed_refs(&self) -> Result<bool> {
         let first = Key::new(self.logical.0, ItemKind::EXTENT_OWNER_REF, 0);
         let mut left = false;
         self.items.visit(&first, &mut |key, _| {
-            left = is_beside(key, self.logical) && !self.changes.has(&key);
-            let goes_on = key < first || (is_beside(key, self.logical) && !left);
+            left = is_keyed_ref(key, self.logical) && !self.changes.has(&key);
+            let goes_on = key < first || (is_keyed_ref(key, self.logical) && !left);
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(left)
     }
 
-    fn put_beside(&mut self, key: Key, backref: Backref, count: u32) {
+    fn put_keyed(&mut self, key: Key, backref: Backref, count: u32) {
         let keyed = match backref {
             Backref::Tree(_) | Backref::Parent(_) => KeyedRef::Block,
             Backref::File { .. } => KeyedRef::ExtentData(inline::reference(backref, count)),
@@ -109,7 +109,7 @@ impl<I: Items> ExtentRefs<'_, I> {
     }
 
     /// Searches the keyed references of a backref: `wanted` references, or the first item.
-    fn beside(&self, backref: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
+    fn keyed_refs(&self, backref: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
         let reference = inline::reference(backref, 1);
         let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
         if home.kind == ItemKind::EXTENT_DATA_REF {
@@ -152,7 +152,7 @@ impl<I: Items> ExtentRefs<'_, I> {
 }
 
 /// Returns true if an item is a keyed reference of the extent.
-pub(super) fn is_beside(key: Key, logical: Logical) -> bool {
+pub(super) fn is_keyed_ref(key: Key, logical: Logical) -> bool {
     let kinds = ItemKind::EXTENT_OWNER_REF..=ItemKind::SHARED_DATA_REF;
     key.objectid == logical.0 && kinds.contains(&key.kind)
 }

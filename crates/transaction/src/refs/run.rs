@@ -8,7 +8,7 @@ use userbtrfs_format::{
 };
 
 use super::delayed::{Head, logical_of};
-use super::extent_refs::{ExtentRefs, is_beside};
+use super::extent_refs::{ExtentRefs, is_keyed_ref};
 use crate::damage::Damage;
 use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
 use crate::error::Result;
@@ -27,7 +27,7 @@ pub enum Outcome {
     Freed,
     /// The extent tree never had it. Its space is free once the transaction is durable, and was
     /// never allocated in the free space tree; checksums of data are to be removed.
-    Vanished,
+    NeverAdded,
 }
 
 /// The parameters of the form of new items.
@@ -69,11 +69,11 @@ pub(super) struct ExtentLookup {
 
 pub(super) fn run_in(items: &mut impl EditItems, head: &Head, form: Form) -> Result<Outcome> {
     let logical = head.logical();
-    if head.contradicted {
+    if head.conflicting {
         return Err(Damage::TwoExtents(logical).into());
     }
     if head.fresh && head.changes.is_empty() {
-        return Ok(Outcome::Vanished);
+        return Ok(Outcome::NeverAdded);
     }
     let found = match find(items, &head.extent, form.nodesize)? {
         Some(_) if head.fresh => return Err(Damage::ExtentExists(logical).into()),
@@ -119,7 +119,7 @@ fn change(
     let is_last = draft.item.refs == 0;
     // Without keyed references the sum is known.
     let is_sum = if draft.keyed { inline <= draft.item.refs } else { inline == draft.item.refs };
-    if !is_sum || (is_last && draft.is_referenced_beside()?) {
+    if !is_sum || (is_last && draft.has_keyed_refs()?) {
         return Err(wrong.into());
     }
     Ok((key, draft.changes, (!is_last).then_some(draft.item)))
@@ -170,7 +170,7 @@ pub(super) fn find(
             return ControlFlow::Continue(());
         }
         if let Some(found) = &mut found {
-            found.keyed = is_beside(key, logical);
+            found.keyed = is_keyed_ref(key, logical);
             return ControlFlow::Break(());
         }
         let is_extent = matches!(key.kind, ItemKind::EXTENT_ITEM | ItemKind::METADATA_ITEM);

@@ -1,5 +1,5 @@
 //! References: delayed ones, and their items in the extent tree.
 
 mod delayed;
-mod only;
+mod exclusive;
 mod run;

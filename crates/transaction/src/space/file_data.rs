@@ -76,14 +76,14 @@ impl TransactionManager {
     /// in flight any more.
     pub fn give_back_data(&self, logical: Logical, len: u64) {
         self.discard_uncounted(logical, len);
-        self.space.give_back(logical, len).expect("it was allocated, and nobody refers to it");
+        self.space.give_back(logical, len).expect("it was allocated, and no tree refers to it");
     }
 
     /// Frees space that was taken because a pending log refers to it, and that was never counted: a
     /// replay that is interrupted starts again with that log. So it is free, and discarded on the
     /// device, once the superblock is durable that no longer leads to the log.
     pub fn give_back_logged_data(&self, logical: Logical, len: u64) {
-        self.space.pin(logical, len).expect("it was taken, and nobody refers to it");
+        self.space.pin(logical, len).expect("it was taken, and no tree refers to it");
     }
 
     /// Reads more free space, or makes a chunk; returns true if either was possible.
@@ -95,7 +95,7 @@ impl TransactionManager {
     /// Adds the checksums of consecutive sectors from `logical` on, in stored form. They will be in
     /// the checksum tree when the transaction is committed.
     pub fn add_checksums(&self, _handle: &Handle<'_>, logical: Logical, stored: &[u8]) {
-        if self.sums.add(logical, stored) {
+        if self.checksums.add(logical, stored) {
             self.request_merge();
         }
     }
@@ -104,20 +104,20 @@ impl TransactionManager {
     /// tree yet: the index of the sector, and the checksum in stored form. A caller that finds none
     /// looks into the tree after that, not before.
     pub fn pending_checksums(&self, logical: Logical, sectors: u64, see: impl FnMut(u64, &[u8])) {
-        self.sums.visit(logical, sectors, see);
+        self.checksums.visit(logical, sectors, see);
     }
 
     /// Holds a counted extent, so that it may be overwritten; `None` if it has other references, or
     /// may have. It may be freed meanwhile, but is not allocated again before the guard is dropped.
     /// The caller is in no transaction.
-    pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
+    pub fn hold_if_exclusive(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;
         let (extent, backref) = (reference.extent(), reference.backref());
         let head = self.refs.head(reference.logical);
         let last_snapshot = self.tree_roots.tree(reference.root)?.last_snapshot();
         let only =
-            refs::is_only_user(&self.tree_roots, &extent, backref, head.as_ref(), last_snapshot)?;
+            refs::is_exclusive(&self.tree_roots, &extent, backref, head.as_ref(), last_snapshot)?;
         Ok(only.then(|| self.space.hold(reference.logical, reference.len)))
     }
 }

@@ -130,7 +130,7 @@ impl TransactionManager {
         match step {
             FlushState::Merge => self.merge_pending(),
             FlushState::WriteBack => {
-                self.participants().try_for_each(|participant| participant.write_back())?;
+                self.hooks().try_for_each(|hook| hook.write_back())?;
                 self.merge_pending()
             }
             FlushState::Commit if policy == ReservePolicy::Steal || self.commit_pays(bytes) => {
@@ -155,8 +155,8 @@ impl TransactionManager {
     /// long transaction would outgrow the global reserve.
     fn commit_overhead(&self, references: u64, policy: ReservePolicy) -> u64 {
         let references = references.saturating_add(self.refs.len() as u64);
-        let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
-        self.space.commit_overhead(references, sums, policy)
+        let checksums = CHECKSUM_FACTOR * self.checksums.bytes() as u64;
+        self.space.commit_overhead(references, checksums, policy)
     }
 
     /// Reserves `bytes` bytes for data, whole sectors; reads and commits if that helps. Writing

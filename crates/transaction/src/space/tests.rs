@@ -267,7 +267,7 @@ fn chunks_are_made_until_device_is_full_and_removed_ones_free_space() {
     let freed: u64 = empty.iter().map(|&start| space.remove_group(start).unwrap().len).sum();
     assert_eq!(space.device_used(), used - freed);
     assert!(space.plan_chunk(SpaceKind::Data).is_err(), "the last commit leads there still");
-    assert!(space.has_groups_being_removed(), "but who waits finds room");
+    assert!(space.has_groups_being_removed(), "but a waiting thread finds space");
     space.unpin(space.take_pinned());
     assert!(!space.has_groups_being_removed());
     let again = space.plan_chunk(SpaceKind::Data).unwrap().chunk;

@@ -61,7 +61,7 @@ fn with_commits(fs: &Filesystem, act: impl FnOnce() + Send) -> u64 {
 
 fn assert_small_steps(fs: &Filesystem) {
     let nodesize = fs.volume().geometry().nodesize;
-    let largest = transactions(fs).take_largest();
+    let largest = transactions(fs).take_high_water();
     assert!((1..=CHANGED_MAX).contains(&largest.items_changed), "{largest:?}");
     let most = bytes_for_items(RESERVED_MAX, nodesize);
     assert!((1..=most).contains(&largest.bytes_reserved), "{largest:?}, at most {most}");
@@ -75,7 +75,7 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     fragmented(&lab);
     let file = lab.file("file");
 
-    transactions(&lab.fs).take_largest();
+    transactions(&lab.fs).take_high_water();
     let commits = with_commits(&lab.fs, || file.set_len(1 << 39).unwrap());
     assert_small_steps(&lab.fs);
     assert!(commits >= 2, "{commits} commits while it was cut");
@@ -103,13 +103,13 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
 fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     let Lab { device, memory, fs } = lab;
     let whole = fs.metadata("file").unwrap().allocated;
-    transactions(&fs).take_largest();
+    transactions(&fs).take_high_water();
     let remover = fs.clone();
     let removing = thread::spawn(move || remover.remove_file("file"));
     let mut changed = 0;
     while changed < CHANGED_MAX / 4 {
         thread::yield_now();
-        changed = transactions(&fs).take_largest().items_changed;
+        changed = transactions(&fs).take_high_water().items_changed;
         assert!(changed <= CHANGED_MAX, "{changed} items");
     }
     // A step was done. This waits at most for the step in progress.

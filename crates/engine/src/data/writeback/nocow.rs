@@ -137,7 +137,7 @@ impl WriteContext {
         if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
             return Ok(hold.clone());
         }
-        let hold = self.transactions.hold_if_only_user(&reference(pages.id(), start, extent))?;
+        let hold = self.transactions.hold_if_exclusive(&reference(pages.id(), start, extent))?;
         *asked = Some((extent.disk, hold.clone()));
         Ok(hold)
     }

@@ -382,7 +382,7 @@ impl<'a> Batch<'a> {
         self.put_remnants(any)?;
         self.put(any, taken.iter().flat_map(Taken::drafts))?;
         self.is_cutting = false;
-        self.handle.write_early()?;
+        self.handle.start_writeout()?;
         self.count_references();
         for Taken { inode, set, .. } in taken {
             if set.gone {
@@ -429,7 +429,7 @@ impl<'a> Batch<'a> {
             let amid_a_file =
                 [last, next].iter().all(|draft| draft.is_some_and(ItemChanges::is_extent));
             if !self.is_cutting && !amid_a_file {
-                self.handle.write_early()?;
+                self.handle.start_writeout()?;
             }
         }
     }

@@ -92,7 +92,7 @@ impl Inodes {
     pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
         let bytes = self.waiting.bytes() + self.late.bytes();
         if let Some(promised) = promised {
-            self.delayed_reservation.hold(promised, handle.most_for(bytes as u64));
+            self.delayed_reservation.hold(promised, handle.max_space_for(bytes as u64));
         }
     }
 

@@ -64,26 +64,26 @@ impl<'g> Commit<'g, Open> {
 
     /// Waits until the previous transaction is completed; then admits no more threads that wait for
     /// the device, and waits until none of them is left. Operations continue meanwhile.
-    pub(crate) fn settle(self) -> Result<Commit<'g, CommitPrep>, Failed> {
+    pub(crate) fn exclude_writing(self) -> Result<Commit<'g, CommitPrep>, Failed> {
         let Leader { transaction_state, generation, .. } = self.leader;
         drop(transaction_state.completed(transaction_state.state.lock(), generation - 1)?);
-        self.leader.drain(JoinKind::Writing, State::settle)?;
+        self.leader.drain(JoinKind::Writing, State::exclude_writing)?;
         Ok(self.advanced())
     }
 }
 
 impl<'g> Commit<'g, CommitPrep> {
     /// Admits no more operations, and waits until none is open.
-    pub(crate) fn close_door(self) -> Result<Commit<'g, CommitStart>, Failed> {
-        self.leader.drain(JoinKind::Operation, State::close_door)?;
+    pub(crate) fn exclude_operations(self) -> Result<Commit<'g, CommitStart>, Failed> {
+        self.leader.drain(JoinKind::Operation, State::exclude_operations)?;
         Ok(self.advanced())
     }
 }
 
 impl<'g> Commit<'g, CommitStart> {
     /// Admits no more guards, and waits until no completion of an extent is open.
-    pub(crate) fn bar_finish(self) -> Result<Commit<'g, CommitDoing>, Failed> {
-        self.leader.drain(JoinKind::Finish, State::bar_finish)?;
+    pub(crate) fn exclude_finish(self) -> Result<Commit<'g, CommitDoing>, Failed> {
+        self.leader.drain(JoinKind::Finish, State::exclude_finish)?;
         Ok(self.advanced())
     }
 }
@@ -96,7 +96,7 @@ impl<'g> Commit<'g, CommitDoing> {
         state.check()?;
         transaction_state.running.store(state.unblock(), Ordering::Release);
         drop(state);
-        transaction_state.events.handed_over.notify_all();
+        transaction_state.events.unblocked.notify_all();
         Ok(self.advanced())
     }
 }

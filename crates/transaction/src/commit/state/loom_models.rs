@@ -76,16 +76,16 @@ fn sync_first(world: &World) -> u64 {
 /// Leads the first transaction's commit through `unblock`.
 fn hand_over_first(world: &World) -> Commit<'_, Unblocked> {
     let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) else {
-        panic!("nobody else asked, and nothing failed");
+        panic!("no other thread asked, and nothing failed");
     };
-    let commit = commit.settle().expect(SOUND).close_door().expect(SOUND);
+    let commit = commit.exclude_writing().expect(SOUND).exclude_operations().expect(SOUND);
     world.shut(commit).expect(SOUND).unblock().expect(SOUND)
 }
 
 /// Gives up the first transaction's commit after operations are shut out.
 fn give_up(world: &World) -> u64 {
     if let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) {
-        commit.settle().and_then(Commit::close_door).map(drop).unwrap_or_default();
+        commit.exclude_writing().and_then(Commit::exclude_operations).map(drop).unwrap_or_default();
     }
     world.transaction_state.check().expect_err(FAILED);
     0
@@ -93,7 +93,7 @@ fn give_up(world: &World) -> u64 {
 
 /// Fails from inside the transaction.
 fn fail_inside(world: &World) -> u64 {
-    let _ticket = world.transaction_state.join(JoinKind::Operation);
+    let _guard = world.transaction_state.join(JoinKind::Operation);
     world.transaction_state.fail("the test says so");
     0
 }

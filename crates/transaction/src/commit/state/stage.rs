@@ -11,22 +11,23 @@ use super::{Failed, JoinKind};
 ///      transaction N                                   transaction N + 1
 ///
 ///      Running
-///         |  settle: no more writing, wait
-///         |  until none of it is left
-///      Settled
-///         |  close_door: no more operations, wait
-///         |  until none is open
-///      Closed
-///         |  bar_finish: no more guards, wait
-///         |  until no finish is open
-///      Barred
+///         |  exclude_writing: wait until
+///         |  none of it is left
+///      CommitPrep
+///         |  exclude_operations: wait until
+///         |  none is open
+///      CommitStart
+///         |  exclude_finish: wait until
+///         |  none is open
+///      CommitDoing
 ///         |  unblock  -------------------------------> Running
 ///      unblocked                                          |
 ///         |  durable: the superblock is on the device     |
 ///      durable                                            |
 ///         |  complete                                     |
-///      completed  ------------------------------------->  |  settle, not before N is completed
-///                                                      Settled ...
+///      completed  ------------------------------------->  |  exclude_writing, not before N
+///                                                         |  is completed
+///                                                      CommitPrep ...
 ///
 ///      any stage  -- fail, a leader dropped, a panic -->  failed, and N + 1 with it
 /// ```
@@ -34,9 +35,9 @@ use super::{Failed, JoinKind};
 /// | stage       | writing         | operation       | finish          | commit (N's leader)     |
 /// |-------------|-----------------|-----------------|-----------------|-------------------------|
 /// | Running     | joins N         | joins N         | joins N         | joins N                 |
-/// | Settled     | waits for N + 1 | joins N         | joins N         | joins N                 |
-/// | Closed      | waits for N + 1 | waits for N + 1 | joins N         | joins N                 |
-/// | Barred      | waits for N + 1 | waits for N + 1 | waits for N + 1 | joins N                 |
+/// | CommitPrep  | waits for N + 1 | joins N         | joins N         | joins N                 |
+/// | CommitStart | waits for N + 1 | waits for N + 1 | joins N         | joins N                 |
+/// | CommitDoing | waits for N + 1 | waits for N + 1 | waits for N + 1 | joins N                 |
 /// | unblocked   | joins N + 1     | joins N + 1     | joins N + 1     | has no guards any more  |
 /// | failed      | error           | error           | error           | error at the next stage |
 ///
@@ -47,11 +48,11 @@ pub(super) enum Stage {
     /// All guards may join.
     Running,
     /// Guards of threads that wait for the device are shut out.
-    Settled,
+    CommitPrep,
     /// Operations are shut out, too.
-    Closed,
+    CommitStart,
     /// Completions of extents are shut out, too.
-    Barred,
+    CommitDoing,
 }
 
 /// The data behind the lock of the transaction state.
@@ -111,8 +112,8 @@ impl State {
     pub(super) fn admits(&self, kind: JoinKind) -> bool {
         match kind {
             JoinKind::Writing => self.stage == Stage::Running,
-            JoinKind::Operation => matches!(self.stage, Stage::Running | Stage::Settled),
-            JoinKind::Finish => self.stage != Stage::Barred,
+            JoinKind::Operation => matches!(self.stage, Stage::Running | Stage::CommitPrep),
+            JoinKind::Finish => self.stage != Stage::CommitDoing,
             JoinKind::Commit => true,
         }
     }
@@ -129,7 +130,7 @@ impl State {
     /// Counts a guard out; returns true if the leader waits for just that.
     pub(super) fn leave(&mut self, kind: JoinKind) -> bool {
         let Some(count) = self.count(kind) else { return false };
-        *count = count.checked_sub(1).expect("who leaves has joined");
+        *count = count.checked_sub(1).expect("a guard that leaves has joined");
         *count == 0 && !self.admits(kind)
     }
 
@@ -155,32 +156,32 @@ impl State {
     }
 
     /// Returns true if transaction `generation` runs and no thread commits it.
-    pub(super) fn is_left_alone(&self, generation: u64) -> bool {
+    pub(super) fn has_no_leader(&self, generation: u64) -> bool {
         generation == self.running && !self.has_leader
     }
 
     /// Shuts out threads that wait for the device from the running transaction.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn exclude_writing(&mut self) {
         assert!(self.completed + 1 == self.running, "the one before is written");
-        self.advance(Stage::Running, Stage::Settled);
+        self.advance(Stage::Running, Stage::CommitPrep);
     }
 
     /// Shuts out operations from the running transaction.
-    pub(super) fn close_door(&mut self) {
+    pub(super) fn exclude_operations(&mut self) {
         assert!(self.writing == 0, "operations wait for no device");
-        self.advance(Stage::Settled, Stage::Closed);
+        self.advance(Stage::CommitPrep, Stage::CommitStart);
     }
 
     /// Shuts out all guards from the running transaction.
-    pub(super) fn bar_finish(&mut self) {
-        assert!(self.operations == 0, "no operation is open behind a closed door");
-        self.advance(Stage::Closed, Stage::Barred);
+    pub(super) fn exclude_finish(&mut self) {
+        assert!(self.operations == 0, "no operation is open");
+        self.advance(Stage::CommitStart, Stage::CommitDoing);
     }
 
     /// Begins the next transaction, now that this one is to be written; returns its number.
     pub(super) fn unblock(&mut self) -> u64 {
-        assert!(self.operations == 0 && self.finishes == 0, "nobody is in it");
-        self.advance(Stage::Barred, Stage::Running);
+        assert!(self.operations == 0 && self.finishes == 0, "no guard is in it");
+        self.advance(Stage::CommitDoing, Stage::Running);
         self.has_leader = false;
         self.running += 1;
         self.running

@@ -16,7 +16,7 @@ const NEVER: Duration = Duration::from_millis(20);
 fn lead(transaction_state: &TransactionState, generation: u64) -> Commit<'_, Open> {
     match transaction_state.begin_commit(generation).expect("nothing has failed") {
         CommitRole::Lead(commit) => commit,
-        CommitRole::Joined => panic!("nobody else leads transaction {generation}"),
+        CommitRole::Joined => panic!("no other thread leads transaction {generation}"),
     }
 }
 
@@ -24,8 +24,9 @@ fn lead_to_closed(
     transaction_state: &TransactionState,
     generation: u64,
 ) -> Commit<'_, CommitStart> {
-    let settled = lead(transaction_state, generation).settle().expect("nothing has failed");
-    settled.close_door().expect("nothing has failed")
+    let prepared =
+        lead(transaction_state, generation).exclude_writing().expect("nothing has failed");
+    prepared.exclude_operations().expect("nothing has failed")
 }
 
 /// Runs `action` in a thread of its own; returns a receiver of its result.
@@ -64,7 +65,7 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
             Ok(FIRST)
         );
 
-        let commit = commit.settle().unwrap();
+        let commit = commit.exclude_writing().unwrap();
         let sync = later(scope, || joined(&transaction_state, JoinKind::Writing));
         waits(&sync);
         let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
@@ -72,13 +73,13 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
 
-        let commit = commit.close_door().unwrap();
+        let commit = commit.exclude_operations().unwrap();
         let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
         let finish = later(scope, || joined(&transaction_state, JoinKind::Finish));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
         waits(&operation);
 
-        let commit = commit.bar_finish().unwrap();
+        let commit = commit.exclude_finish().unwrap();
         let finish = later(scope, || joined(&transaction_state, JoinKind::Finish));
         waits(&finish);
         waits(&operation);
@@ -96,17 +97,17 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
 }
 
 #[test]
-fn close_door_waits_for_last_operation() {
+fn exclude_operations_waits_for_last_operation() {
     let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [transaction_state.join(JoinKind::Operation).unwrap()];
+        let guards = [transaction_state.join(JoinKind::Operation).unwrap()];
         let closed = later(scope, || {
             let commit = lead_to_closed(&transaction_state, FIRST);
-            commit.bar_finish().unwrap().unblock().unwrap().durable().unwrap().complete();
+            commit.exclude_finish().unwrap().unblock().unwrap().durable().unwrap().complete();
         });
         waits(&closed);
         assert_eq!(transaction_state.generation(), FIRST);
-        drop(tickets);
+        drop(guards);
         closed.recv().unwrap();
         assert_eq!(transaction_state.generation(), FIRST + 1);
     });
@@ -116,12 +117,12 @@ fn close_door_waits_for_last_operation() {
 fn operations_join_while_commit_waits_for_writing() {
     let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [transaction_state.join(JoinKind::Writing).unwrap()];
+        let guards = [transaction_state.join(JoinKind::Writing).unwrap()];
         let closed = later(scope, || lead_to_closed(&transaction_state, FIRST).generation());
         waits(&closed);
         let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
-        drop(tickets);
+        drop(guards);
         assert_eq!(closed.recv().unwrap(), FIRST);
     });
 }
@@ -129,10 +130,10 @@ fn operations_join_while_commit_waits_for_writing() {
 #[test]
 fn transaction_being_committed_is_not_left_alone() {
     let transaction_state = TransactionState::new(FIRST);
-    assert!(transaction_state.is_left_alone(FIRST));
+    assert!(transaction_state.has_no_leader(FIRST));
     thread::scope(|scope| {
         let commit = lead(&transaction_state, FIRST);
-        let seen = later(scope, || transaction_state.is_left_alone(FIRST));
+        let seen = later(scope, || transaction_state.has_no_leader(FIRST));
         assert!(!seen.recv().unwrap());
         drop(commit);
     });
@@ -145,7 +146,7 @@ fn durable_and_completed_are_waited_for_apart() {
         let durable = later(scope, || transaction_state.wait_durable(FIRST));
         let completed = later(scope, || transaction_state.wait_completed(FIRST));
         let commit =
-            lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
+            lead_to_closed(&transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
         waits(&durable);
         let commit = commit.durable().unwrap();
         assert_eq!(durable.recv().unwrap(), Ok(()));
@@ -160,9 +161,9 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
     let transaction_state = &TransactionState::new(FIRST);
     thread::scope(|scope| {
         let first =
-            lead_to_closed(transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
+            lead_to_closed(transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
         let second = later(scope, move || {
-            let commit = lead_to_closed(transaction_state, FIRST + 1).bar_finish().unwrap();
+            let commit = lead_to_closed(transaction_state, FIRST + 1).exclude_finish().unwrap();
             commit.unblock().unwrap().durable().unwrap().complete();
         });
         let all_join = || {
@@ -190,7 +191,7 @@ fn commit_request_for_led_or_durable_transaction_joins() {
     thread::scope(|scope| {
         let commit = lead_to_closed(&transaction_state, FIRST);
         assert!(later(scope, || ask(FIRST)).recv().unwrap());
-        let commit = commit.bar_finish().unwrap().unblock().unwrap();
+        let commit = commit.exclude_finish().unwrap().unblock().unwrap();
         assert!(later(scope, || ask(FIRST)).recv().unwrap());
         commit.durable().unwrap().complete();
         assert!(ask(FIRST));
@@ -203,13 +204,13 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
     let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let first =
-            lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
+            lead_to_closed(&transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
         let second = later(scope, || {
             let CommitRole::Lead(commit) = transaction_state.begin_commit(FIRST + 1).unwrap()
             else {
-                panic!("nobody else leads it")
+                panic!("no other thread leads it")
             };
-            commit.settle().map(drop)
+            commit.exclude_writing().map(drop)
         });
         let durable = later(scope, || transaction_state.wait_durable(FIRST));
         let completed = later(scope, || transaction_state.wait_completed(FIRST));
@@ -229,7 +230,8 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
 #[test]
 fn durable_transaction_stays_durable_after_failure() {
     let transaction_state = TransactionState::new(FIRST);
-    let commit = lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
+    let commit =
+        lead_to_closed(&transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
     commit.durable().unwrap().complete();
     transaction_state.fail("too late");
     assert_eq!(transaction_state.wait_durable(FIRST), Ok(()));
@@ -245,9 +247,9 @@ fn no_stage_is_entered_after_a_failure() {
         let run = || {
             let commit = lead(&transaction_state, FIRST);
             fail_at(0);
-            let commit = commit.settle()?.close_door()?;
+            let commit = commit.exclude_writing()?.exclude_operations()?;
             fail_at(1);
-            let commit = commit.bar_finish()?;
+            let commit = commit.exclude_finish()?;
             fail_at(2);
             let commit = commit.unblock()?;
             fail_at(3);
@@ -306,7 +308,7 @@ fn guard_taken_while_unwinding_does_not_fail() {
 #[cfg(debug_assertions)]
 fn thread_with_guard_neither_joins_nor_commits() {
     let transaction_state = TransactionState::new(FIRST);
-    let _ticket = transaction_state.join(JoinKind::Operation).unwrap();
+    let _guard = transaction_state.join(JoinKind::Operation).unwrap();
     let refused: [&dyn Fn(); 4] = [
         &|| drop(transaction_state.join(JoinKind::Operation)),
         &|| drop(transaction_state.begin_commit(FIRST)),

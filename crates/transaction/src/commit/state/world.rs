@@ -42,13 +42,13 @@ impl World {
         assert_eq!(
             transaction_guard.generation(),
             self.transaction_state.generation(),
-            "a ticket holds its transaction"
+            "a guard holds its transaction"
         );
         place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
         assert_eq!(
             transaction_guard.generation(),
             self.transaction_state.generation(),
-            "a ticket holds its transaction"
+            "a guard holds its transaction"
         );
         Ok(transaction_guard.generation())
     }
@@ -70,7 +70,7 @@ impl World {
 
     /// Takes a commit from its beginning to its end.
     pub(super) fn lead(&self, commit: Commit<'_, Open>) -> Result<(), Failed> {
-        let commit = self.shut(commit.settle()?.close_door()?)?;
+        let commit = self.shut(commit.exclude_writing()?.exclude_operations()?)?;
         self.write(commit)
     }
 
@@ -79,7 +79,7 @@ impl World {
         &self,
         commit: Commit<'g, CommitStart>,
     ) -> Result<Commit<'g, CommitDoing>, Failed> {
-        let commit = commit.bar_finish()?;
+        let commit = commit.exclude_finish()?;
         let transaction_guard = commit.transaction_guard();
         place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
         drop(transaction_guard);

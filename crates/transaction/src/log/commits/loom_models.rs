@@ -54,16 +54,16 @@ fn try_to_sync(world: &World, bit: u64) {
 
 /// Syncs with pending I/O that completes.
 fn keep(world: &World, bit: u64) {
-    world.sync_pledged(bit, Ok(())).expect("nothing fails in this model");
+    world.sync_with_io(bit, Ok(())).expect("nothing fails in this model");
 }
 
 /// Syncs with pending I/O that completes, in a group that may fail.
 fn try_to_keep(world: &World, bit: u64) {
-    let _ended = world.sync_pledged(bit, Ok(()));
+    let _ended = world.sync_with_io(bit, Ok(()));
 }
 
 fn break_it(world: &World, bit: u64) {
-    world.sync_pledged(bit, Err(Why::Device)).expect_err("it was preallocated");
+    world.sync_with_io(bit, Err(Why::Device)).expect_err("the pending I/O fails");
 }
 
 #[test]

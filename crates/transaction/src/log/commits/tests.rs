@@ -22,7 +22,7 @@ fn change_while_group_is_written_belongs_to_next_group() {
     let world = World::new();
     let first = world.change(1);
     let leader = lead(&world, first);
-    assert_eq!(world.change(2), first, "nobody closed it");
+    assert_eq!(world.change(2), first, "no leader closed it");
     leader.close();
     let second = world.change(4);
     assert_eq!(second, first + 1);
@@ -35,7 +35,7 @@ fn change_while_group_is_written_belongs_to_next_group() {
         });
         scope.spawn(move || {
             let JoinOutcome::Lead(leader) = world.groups.join(second) else {
-                panic!("nobody else asks")
+                panic!("no other thread asks")
             };
             leader.close();
             done.send((second, leader.has_waited())).unwrap();
@@ -100,8 +100,8 @@ fn earlier_group_that_fails_later_wakes_its_waiters() {
     });
     assert!(matches!(world.groups.join(group + 1), JoinOutcome::Ended(Err(Why::Device))));
     world.renew();
-    assert_eq!(world.sync_pledged(2, Ok(())), Ok(()));
-    assert_eq!(world.sync_pledged(4, Err(Why::Device)), Err(Why::Device));
+    assert_eq!(world.sync_with_io(2, Ok(())), Ok(()));
+    assert_eq!(world.sync_with_io(4, Err(Why::Device)), Err(Why::Device));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn concurrent_syncs_share_groups() {
                     let bit = 1 << (index * 8 + turn % 8);
                     match turn % 2 {
                         0 => world.sync(bit, World::write).unwrap(),
-                        _ => world.sync_pledged(bit, Ok(())).unwrap(),
+                        _ => world.sync_with_io(bit, Ok(())).unwrap(),
                     }
                 }
             });

@@ -58,7 +58,7 @@ impl World {
 
     /// Like [`World::sync`], with pending I/O that ends with `ends`; a thread that leads at once
     /// ends it while it writes.
-    pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
+    pub(super) fn sync_with_io(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
         let (group, pending_io) = self.preallocate_chunk(bit);
         let end = |pending_io: PendingIo<'_, Why>| {
             if ends.is_ok() {

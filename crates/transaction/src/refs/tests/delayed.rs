@@ -119,14 +119,14 @@ fn two_lengths_contradict() {
         let extent = Extent::Data { logical: BLOCK, len };
         refs.change(&RefChange { add: true, extent, backref: Backref::SharedLeaf(Logical(7)) });
     }
-    assert!(refs.take_next().expect("two changes").contradicted);
+    assert!(refs.take_next().expect("two changes").conflicting);
 }
 
 #[test]
 fn turn_over_forgets_known_references() {
     let refs = DelayedRefs::default();
     refs.learn(BLOCK, BlockRefs::ALONE);
-    refs.turn_over();
+    refs.end_transaction();
     assert_eq!(refs.sharing(BLOCK), None);
 }
 
@@ -136,8 +136,8 @@ fn allocation_of_extent_in_use_is_contradicted() {
     let refs = DelayedRefs::default();
     change(&refs, false, Backref::Tree(TreeId::FS));
     refs.allocated(BLOCK, 0, TreeId::EXTENT);
-    assert!(!refs.forget(BLOCK), "the damage is to be told");
-    assert!(refs.take_next().expect("a change").contradicted);
+    assert!(!refs.forget(BLOCK), "the damage is reported");
+    assert!(refs.take_next().expect("a change").conflicting);
 }
 
 /// A long transaction has very many of them.

@@ -25,7 +25,7 @@ const DATA: Extent = Extent::Data { logical: AT, len: 1 << 16 };
 /// Returns a head with these changes of references.
 fn head(extent: Extent, fresh: bool, changes: &[(Backref, i64)]) -> Head {
     let changes = changes.iter().copied().collect();
-    Head { extent, fresh, changes, set_full_backref: false, contradicted: false }
+    Head { extent, fresh, changes, set_full_backref: false, conflicting: false }
 }
 
 /// Returns the backref of file `number`. Offsets that differ by a multiple of the polynomial of
@@ -44,7 +44,7 @@ fn user_of(inline: &InlineRef) -> Backref {
         InlineRef::SharedBlock(parent) => Backref::Parent(parent),
         InlineRef::SharedData { parent, .. } => Backref::SharedLeaf(parent),
         InlineRef::ExtentData { root, inode, offset, .. } => Backref::File { root, inode, offset },
-        InlineRef::Owner(_) => panic!("nobody made one"),
+        InlineRef::Owner(_) => panic!("no test makes one"),
     }
 }
 
@@ -60,7 +60,7 @@ fn keyed_user(key: Key, data: &[u8]) -> (Backref, u64) {
 }
 
 /// Returns the references in the items, as a checker reads them.
-fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
+fn refs_in(items: &MapItems) -> BTreeMap<Backref, u64> {
     let mut backrefs = BTreeMap::new();
     let mut refs = None;
     for (key, data) in items.0.iter().filter(|(key, _)| key.objectid == AT.0) {
@@ -86,8 +86,8 @@ fn tree() -> MapItems {
     let mut items = MapItems::default();
     let owner = Backref::SharedLeaf(Logical(4096));
     for logical in [Logical(AT.0 - (1 << 16)), Logical(AT.0 + (1 << 16))] {
-        let beside = head(Extent::Data { logical, len: 1 << 16 }, true, &[(owner, 1)]);
-        assert_eq!(run_in(&mut items, &beside, FORM).expect("room"), Outcome::Added);
+        let neighbour = head(Extent::Data { logical, len: 1 << 16 }, true, &[(owner, 1)]);
+        assert_eq!(run_in(&mut items, &neighbour, FORM).expect("room"), Outcome::Added);
     }
     items
 }
@@ -95,7 +95,7 @@ fn tree() -> MapItems {
 /// Runs heads and compares the references in the items with a sum.
 fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]) {
     let (mut items, mut model) = (tree(), BTreeMap::<Backref, i64>::new());
-    let beside = items.clone();
+    let keyed = items.clone();
     for round in rounds {
         let before = model.clone();
         for (backref, by) in round {
@@ -122,9 +122,9 @@ fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]
         };
         assert_eq!(outcome.expect("no damage"), expected);
         let counts =
-            told(&items).into_iter().map(|(backref, count)| (backref, count.cast_signed()));
+            refs_in(&items).into_iter().map(|(backref, count)| (backref, count.cast_signed()));
         assert_eq!(counts.collect::<BTreeMap<_, _>>(), model);
-        assert!(beside.0.iter().all(|(key, data)| items.0.get(key) == Some(data)));
+        assert!(keyed.0.iter().all(|(key, data)| items.0.get(key) == Some(data)));
     }
 }
 
@@ -180,17 +180,17 @@ fn a_displaced_reference_is_found_behind_a_gap() {
     let many: Vec<_> = (0..12).map(|number| (file(number), 1)).collect();
     run_in(&mut items, &head(DATA, true, &many), FORM).expect("room");
     let keyed = |items: &MapItems| -> Vec<_> {
-        let beside = items.0.iter().filter(|(key, _)| key.kind == ItemKind::EXTENT_DATA_REF);
-        beside.map(|(key, data)| (*key, keyed_user(*key, data).0)).collect()
+        let keyed = items.0.iter().filter(|(key, _)| key.kind == ItemKind::EXTENT_DATA_REF);
+        keyed.map(|(key, data)| (*key, keyed_user(*key, data).0)).collect()
     };
     let all = keyed(&items);
     let pair = all.windows(2).find(|pair| pair[0].0.offset + 1 == pair[1].0.offset);
     let [(_, first), (_, second)] = pair.expect("some hash alike") else { unreachable!("two") };
     run_in(&mut items, &head(DATA, false, &[(*first, -1)]), FORM).expect("it is there");
     run_in(&mut items, &head(DATA, false, &[(*second, 1)]), FORM).expect("it is there");
-    assert_eq!(told(&items)[second], 2);
+    assert_eq!(refs_in(&items)[second], 2);
     run_in(&mut items, &head(DATA, false, &[(*second, -2)]), FORM).expect("it is there");
-    assert!(!told(&items).contains_key(second));
+    assert!(!refs_in(&items).contains_key(second));
 }
 
 #[test]
@@ -210,7 +210,10 @@ fn full_backref_is_stored_in_item() {
 fn head_without_references_leaves_tree_unchanged() {
     let mut items = tree();
     let before = items.clone();
-    assert_eq!(run_in(&mut items, &head(DATA, true, &[]), FORM).expect("fine"), Outcome::Vanished);
+    assert_eq!(
+        run_in(&mut items, &head(DATA, true, &[]), FORM).expect("fine"),
+        Outcome::NeverAdded
+    );
     assert_eq!(items, before);
 }
 
@@ -252,8 +255,8 @@ fn impossible_change_is_damage() {
     let elsewhere = Extent::Data { logical: Logical(4096), len: 1 << 16 };
     let nowhere = damage_by(&head(elsewhere, false, &[(file(0), -1)]));
     assert_eq!(nowhere, Damage::NoExtent(Logical(4096)));
-    let contradicted = Head { contradicted: true, ..head(DATA, false, &[(file(0), 1)]) };
-    assert_eq!(damage_by(&contradicted), Damage::TwoExtents(logical));
+    let conflicting = Head { conflicting: true, ..head(DATA, false, &[(file(0), 1)]) };
+    assert_eq!(damage_by(&conflicting), Damage::TwoExtents(logical));
 }
 
 #[test]
@@ -276,7 +279,7 @@ fn a_block_has_one_reference_of_each_tree() {
     assert_eq!(found, Damage::TooManyReferences { logical: AT, backref });
 }
 
-/// A count that is larger than the references would keep an extent that nobody uses.
+/// A count that is larger than the references would keep an extent without references.
 #[test]
 fn count_above_sum_of_references_is_damage() {
     let mut items = tree();

@@ -15,7 +15,7 @@ use crate::roots::TreeRoots;
 /// `head`, the later changes. If that is uncertain, returns false: references of `backref` are
 /// keyed, or the extent is from before the last snapshot of the file's tree (`last_snapshot`),
 /// which may share the leaf that refers to it.
-pub fn is_only_user(
+pub fn is_exclusive(
     tree_roots: &TreeRoots,
     extent: &Extent,
     backref: Backref,

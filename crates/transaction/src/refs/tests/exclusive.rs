@@ -3,7 +3,7 @@
 use userbtrfs_btree::{Backref, Extent, RefChange};
 use userbtrfs_format::{ExtentFlags, ExtentItem, Logical, MetadataLevel, TreeId};
 
-use super::super::only::is_alone;
+use super::super::exclusive::is_alone;
 use super::super::{DelayedRefs, Head, inline};
 
 const AT: Logical = Logical(1 << 20);
@@ -60,8 +60,8 @@ fn delayed_changes_are_counted() {
 
 #[test]
 fn keyed_references_are_not_searched() {
-    let beside = ExtentItem { refs: 2, ..item(&[(US, 1)]) };
-    assert!(!is_alone(Some(&beside), None, US, 0));
+    let keyed = ExtentItem { refs: 2, ..item(&[(US, 1)]) };
+    assert!(!is_alone(Some(&keyed), None, US, 0));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn fresh_data_has_only_delayed_backrefs() {
     assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));
     refs.change(&RefChange { add: true, extent, backref: OTHER });
     assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
-    assert_eq!(refs.vanishing_data(), []);
+    assert_eq!(refs.unreferenced_new_data(), []);
 }
 
 #[test]
@@ -84,6 +84,6 @@ fn fresh_data_without_users_vanishes() {
     refs.allocated_data(AT, LEN, US);
     let extent = Extent::Data { logical: AT, len: LEN };
     refs.change(&RefChange { add: false, extent, backref: US });
-    assert_eq!(refs.vanishing_data(), vec![AT.0..AT.0 + LEN]);
+    assert_eq!(refs.unreferenced_new_data(), vec![AT.0..AT.0 + LEN]);
     assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
 }
