@@ -1,16 +1,17 @@
 //! Trees, space and transactions: which trees exist, which space is allocated, and what a
 //! transaction changes.
 //!
-//! | module      | holds                                                            |
-//! |-------------|------------------------------------------------------------------|
-//! | `manager`   | [`TransactionManager`]: all of it together, for the crates above |
-//! | `roots`     | the trees, found by number                                       |
-//! | `commit`    | transaction handles and the commit                               |
-//! | `log`       | log trees, and how log commits become durable                    |
-//! | `space`     | block groups, reservations, chunks and file data                 |
-//! | `refs`      | extent references: delayed, and in the extent tree               |
-//! | `free_tree` | the free space tree                                              |
-//! | `checksums` | checksums of data: pending, and in their tree                    |
+//! | module      | holds                                                             |
+//! |-------------|-------------------------------------------------------------------|
+//! | `manager`   | [`TransactionManager`]: composes all below, for the crates above  |
+//! | `commit`    | transaction handles and the commit                                |
+//! | `log`       | log trees, and how log commits become durable                     |
+//! | `context`   | what handles, commits and logs share; the source of tree blocks   |
+//! | `space`     | block groups, reservations, chunks and file data                  |
+//! | `refs`      | extent references: delayed, and in the extent tree                |
+//! | `free_tree` | the free space tree                                               |
+//! | `checksums` | checksums of data: pending, and in their tree                     |
+//! | `roots`     | the trees, found by number                                        |
 
 #![forbid(unsafe_code)]
 
@@ -19,12 +20,14 @@ pub mod free_tree;
 pub mod refs;
 
 mod commit;
+mod context;
 mod damage;
 mod editor;
 mod error;
 mod log;
 mod manager;
 mod mountable;
+mod options;
 mod roots;
 mod space;
 
@@ -36,10 +39,11 @@ pub use log::{
     FullCommitReason, LogFailure, LogStats, LogSyncPhase, LogSyncer, LogTransId, LogWriter,
     PendingIoToken,
 };
-pub use manager::{TransactionManager, TransactionOptions};
+pub use manager::TransactionManager;
+pub use options::TransactionOptions;
+pub use refs::FileExtentRef;
 pub use roots::TreeRoots;
 pub use space::discard::Discards;
-pub use space::file_data::FileExtentRef;
 pub use space::high_water::HighWaterRise;
 pub use space::{
     CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowGuard, Pinned,

@@ -4,86 +4,53 @@
 //! 2. What the running transaction changed is in memory until its commit; nothing on the disk that
 //!    the last superblock leads to is overwritten before the next one is durable.
 //! 3. After a failure nothing is written any more, and every later change returns the reason.
+//!
+//! The manager composes its parts and calls them; each part is in a file of its own, and none knows
+//! the manager.
 
-use userbtrfs_btree::{
-    Backref, BlockRefs, BlockSource, Extent, NoSpace, ReadAhead, RefChange, SourceError, Tree,
-};
-use userbtrfs_format::{BlockFlags, DevReplaceItem, Header, ItemKind, Key, Logical, TreeId};
-use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use userbtrfs_format::Logical;
+use userbtrfs_sync::Arc;
 use userbtrfs_volume::Volume;
 
-use crate::checksums::PendingChecksums;
 use crate::commit::{
-    ChangedRoots, CommitCounts, CommitTrigger, FlushScope, Handle, HandleKind, TransactionHooks,
-    TransactionState, Worker,
+    CommitCounts, CommitTrigger, Commits, Committer, DelayedFlusher, FlushScope, Handle,
+    HandleKind, Hooks, Task, TransactionHooks, Worker, WorkerRequests,
 };
-use crate::damage::Damage;
-use crate::editor::Editor;
+use crate::context::TransactionContext;
 use crate::error::{Error, Result};
-use crate::log::SubvolumeLogs;
+use crate::log::{
+    self, FullCommitReason, LogFailure, LogStats, LogSyncer, LogTransId, LogWriter, PendingIoToken,
+    SubvolumeLogs,
+};
 use crate::mountable;
-use crate::refs::{self, DelayedRefs};
+use crate::options::TransactionOptions;
+use crate::refs::{self, FileExtentRef};
 use crate::roots::TreeRoots;
-use crate::space::discard::Discarded;
-use crate::space::high_water::{HighWater, HighWaterRise};
+use crate::space::discard::{Discarder, Discards};
+use crate::space::file_data::FileData;
+use crate::space::flush::SpaceReserver;
+use crate::space::high_water::HighWaterRise;
 use crate::space::tickets::ReserveTickets;
-use crate::space::{Space, SpaceKind};
-
-/// The object id of the item that records a balance (-4).
-const BALANCE: u64 = u64::MAX - 3;
-
-/// The item of a device replacement, in the device tree.
-const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
-
-/// States of a replacement that is not in progress: never started, finished, cancelled.
-const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
-
-/// Options of a [`TransactionManager`].
-#[derive(Clone, Debug)]
-pub struct TransactionOptions {
-    /// The longest time between a change and its commit, in seconds; 0 for no limit.
-    pub commit_seconds: u64,
-    /// Bytes of changed tree blocks above which some are written before their commit.
-    pub dirty_max: usize,
-    /// Discards freed space on the device, once it is free.
-    pub discard: bool,
-    /// Commits only in [`TransactionManager::commit`]: not in time, nor for memory or space; nor
-    /// are changes merged in the background.
-    pub only_asked: bool,
-    /// Uses tree logs; without them each sync commits.
-    pub log: bool,
-}
-
-impl Default for TransactionOptions {
-    fn default() -> Self {
-        Self {
-            commit_seconds: 30,
-            dirty_max: 64 << 20,
-            discard: false,
-            only_asked: false,
-            log: true,
-        }
-    }
-}
+use crate::space::{NocowGuard, Reservation, ReservePolicy, Space};
 
 /// The running transaction, the commit, and all that they change.
 pub struct TransactionManager {
-    pub(crate) tree_roots: Arc<TreeRoots>,
-    pub(crate) space: Space,
-    pub(crate) tickets: ReserveTickets,
-    pub(crate) refs: DelayedRefs,
-    pub(crate) checksums: PendingChecksums,
-    pub(crate) transaction_state: TransactionState,
-    pub(crate) commits: CommitCounts,
-    pub(crate) logs: SubvolumeLogs,
-    pub(crate) changed: Mutex<ChangedRoots>,
-    pub(crate) hooks: OnceLock<Vec<Arc<dyn TransactionHooks>>>,
-    pub(crate) discarded: Discarded,
-    pub(crate) options: TransactionOptions,
-    pub(crate) worker: Worker,
-    pub(crate) high_water: HighWater,
+    context: Arc<TransactionContext>,
+    hooks: Arc<Hooks>,
+    logs: Arc<SubvolumeLogs>,
+    discarder: Arc<Discarder>,
+    committer: Arc<Committer>,
+    flusher: Arc<DelayedFlusher>,
+    file_data: Arc<FileData>,
+    reserver: SpaceReserver,
+    requests: Arc<WorkerRequests>,
+    worker: Worker,
 }
 
+/// Opening and closing.
 impl TransactionManager {
     /// Opens the trees and the space of a volume that is open for writing. Nothing is written yet.
     ///
@@ -91,32 +58,62 @@ impl TransactionManager {
     /// replacement. A free space tree that is not valid is rebuilt by the first commit.
     pub fn open(tree_roots: Arc<TreeRoots>, options: TransactionOptions) -> Result<Arc<Self>> {
         assert!(tree_roots.store().volume().is_writable(), "the volume is open for writing");
-        check_writable(&tree_roots)?;
-        let space = Space::load(&tree_roots)?;
-        // Tree blocks are allocated under locks, where nothing can be read.
-        for kind in [SpaceKind::Metadata, SpaceKind::System] {
-            space.ensure_loaded(&tree_roots, kind, u64::MAX)?;
-        }
-        let checksum_size = tree_roots.store().volume().geometry().checksum_kind.size();
-        let next = tree_roots.store().volume().superblock().generation + 1;
-        let logs = SubvolumeLogs::new(&tree_roots)?;
-        let transactions = Arc::new(Self {
-            tree_roots,
-            space,
-            tickets: ReserveTickets::new(),
-            refs: DelayedRefs::default(),
-            checksums: PendingChecksums::new(checksum_size),
-            transaction_state: TransactionState::new(next),
-            commits: CommitCounts::default(),
-            logs,
-            changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
-            hooks: OnceLock::new(),
-            discarded: Discarded::default(),
-            options,
-            worker: Worker::new(),
-            high_water: HighWater::default(),
+        mountable::check_writable(&tree_roots)?;
+        let hooks = Arc::new(Hooks::default());
+        let aborted = Arc::clone(&hooks);
+        let context =
+            Arc::new(TransactionContext::open(tree_roots, options, move || aborted.aborted())?);
+        let logs = Arc::new(SubvolumeLogs::new(Arc::clone(&context))?);
+        Ok(Arc::new(Self::compose(context, hooks, logs)))
+    }
+
+    fn compose(
+        context: Arc<TransactionContext>,
+        hooks: Arc<Hooks>,
+        logs: Arc<SubvolumeLogs>,
+    ) -> Self {
+        let requests = Arc::new(WorkerRequests::new());
+        let discarder = Arc::new(Discarder::new(Arc::clone(&context)));
+        let committer = Arc::new(Committer {
+            context: Arc::clone(&context),
+            hooks: Arc::clone(&hooks),
+            logs: Arc::clone(&logs),
+            discarder: Arc::clone(&discarder),
+            counts: CommitCounts::default(),
         });
-        Ok(transactions)
+        let flusher = Arc::new(DelayedFlusher {
+            context: Arc::clone(&context),
+            hooks: Arc::clone(&hooks),
+            committer: Arc::clone(&committer),
+            requests: Arc::clone(&requests),
+        });
+        let file_data = Arc::new(FileData {
+            context: Arc::clone(&context),
+            discarder: Arc::clone(&discarder),
+            requests: Arc::clone(&requests),
+        });
+        let reserver = SpaceReserver {
+            context: Arc::clone(&context),
+            hooks: Arc::clone(&hooks),
+            logs: Arc::clone(&logs),
+            committer: Arc::clone(&committer),
+            flusher: Arc::clone(&flusher),
+            file_data: Arc::clone(&file_data),
+            tickets: ReserveTickets::new(),
+        };
+        let worker = Worker::new(Arc::clone(&requests));
+        Self {
+            context,
+            hooks,
+            logs,
+            discarder,
+            committer,
+            flusher,
+            file_data,
+            reserver,
+            requests,
+            worker,
+        }
     }
 
     /// Registers the hooks of the crates above, once, and starts to commit in the background.
@@ -127,138 +124,24 @@ impl TransactionManager {
     /// # Panics
     /// If hooks were registered before.
     pub fn register(self: &Arc<Self>, hooks: Vec<Arc<dyn TransactionHooks>>) -> Result<()> {
-        assert!(self.hooks.set(hooks).is_ok(), "hooks are named once");
-        if !self.options.only_asked {
-            self.worker.start(self).map_err(Error::NoThread)?;
-        }
-        Ok(())
-    }
-
-    /// The trees.
-    pub fn tree_roots(&self) -> &Arc<TreeRoots> {
-        &self.tree_roots
-    }
-
-    /// The volume below.
-    pub fn volume(&self) -> &Arc<Volume> {
-        self.tree_roots.store().volume()
-    }
-
-    /// The block groups and reservations.
-    pub fn space(&self) -> &Space {
-        &self.space
-    }
-
-    /// Returns true if the extent tree has a tree block at this address that transaction
-    /// `generation` wrote, as of the transaction before the running one: a block that is listed
-    /// does not become free while the caller is in the running one.
-    pub fn lists_block(&self, logical: Logical, level: u8, generation: u64) -> Result<bool> {
-        refs::lists_block(&self.tree_roots, logical, level, generation)
-    }
-
-    /// Returns true if a range lies in one extent, as of the same transaction.
-    pub fn lists_range(&self, logical: Logical, len: u64) -> Result<bool> {
-        refs::lists_range(&self.tree_roots, logical, len)
-    }
-
-    /// The number of the running transaction.
-    pub fn generation(&self) -> u64 {
-        self.transaction_state.generation()
-    }
-
-    /// Returns the largest steps since the last call.
-    pub fn take_high_water(&self) -> HighWaterRise {
-        self.high_water.take()
-    }
-
-    /// Joins the running transaction; waits while it is being closed.
-    #[track_caller]
-    pub fn start(&self, kind: HandleKind) -> Result<Handle<'_>> {
-        Ok(Handle::new(self, self.transaction_state.join(kind.into())?))
-    }
-
-    /// Ends all writing, for this reason.
-    pub fn fail(&self, why: &str) {
-        self.transaction_state.fail(why);
-        self.aborted();
-    }
-
-    /// Ends all writing at once, like a power cut: writes in flight may still reach the device, and
-    /// no write begins after it.
-    pub fn shut_down(&self) {
-        // Record the shutdown first, so that later errors report it, not the failed write.
-        self.transaction_state.shut_down();
-        self.volume().stop_writing();
-        self.aborted();
-    }
-
-    fn aborted(&self) {
-        self.space.abort();
-        self.hooks().for_each(|hook| hook.aborted());
-    }
-
-    /// Returns an error if something failed.
-    pub fn check(&self) -> Result<()> {
-        Ok(self.transaction_state.check()?)
-    }
-
-    /// Registers a callback that runs once if a failure after this call ends all writing; not on a
-    /// shutdown. It may run with locks held, so it must only pass the error on. Panics if called
-    /// twice.
-    pub fn on_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        self.transaction_state.on_failure(move |failed| tell(failed.into()));
-    }
-
-    pub(crate) fn hooks(&self) -> impl Iterator<Item = &Arc<dyn TransactionHooks>> {
-        self.hooks.get().into_iter().flatten()
-    }
-
-    /// Merges changes that are delayed in memory into the trees; releases what was reserved for
-    /// them. If too much memory is still used that only a commit frees, a commit is requested, or
-    /// even awaited.
-    pub fn merge_pending(&self) -> Result<()> {
-        self.merge_now(FlushScope::All)
-    }
-
-    /// Like [`TransactionManager::merge_pending`], except for changes that are better merged with
-    /// more.
-    pub fn merge_most(&self) -> Result<()> {
-        self.merge_now(FlushScope::Most)
-    }
-
-    fn merge_now(&self, what: FlushScope) -> Result<()> {
-        let handle = self.start(HandleKind::Writing)?;
-        self.merge(&handle, what)?;
-        drop(handle);
-        if self.options.only_asked {
+        self.hooks.register(hooks);
+        let TransactionOptions { only_asked, commit_seconds, .. } = self.context.options;
+        if only_asked {
             return Ok(());
         }
-        let (dirty, max) = (self.tree_roots.store().dirty_bytes(), self.options.dirty_max);
-        if dirty > 2 * max {
-            return self.commit_for(CommitTrigger::Memory);
-        }
-        if self.refs.bytes() > max / 2 {
-            self.worker.request_commit();
-        }
-        Ok(())
-    }
-
-    /// Merges delayed changes. A failure half-way cannot be undone, and fails the filesystem.
-    pub(crate) fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
-        let generation = handle.generation();
-        let editor = Editor { tree_roots: &self.tree_roots, source: self, generation };
-        // The hooks, which hold the reservations for these, are called after them.
-        let merged = self
-            .checksums
-            .merge(&editor)
-            .and_then(|()| self.hooks().try_for_each(|other| other.merge(handle, what)))
-            .and_then(|()| handle.finish_writeout());
-        merged.inspect_err(|error| self.fail(&error.to_string()))
-    }
-
-    /// Requests a merge soon, without waiting.
-    pub fn request_merge(&self) {
-        self.worker.request_merge();
+        let interval = (commit_seconds > 0).then(|| Duration::from_secs(commit_seconds));
+        // The thread holds a reference only while it works, so that an unused manager is dropped.
+        let manager = Arc::downgrade(self);
+        let run = move |task| {
+            let Some(manager) = manager.upgrade() else { return ControlFlow::Break(()) };
+            // The next change returns the failure.
+            let _failed = match task {
+                Task::Merge => manager.merge_most(),
+                Task::Commit(cause) => manager.committer.commit(cause),
+            };
+            ControlFlow::Continue(())
+        };
+        self.worker.start(interval, run).map_err(Error::NoThread)
     }
 
     /// Commits, and opens the image to the next writer. No other thread uses the manager any more.
@@ -269,85 +152,249 @@ impl TransactionManager {
     }
 }
 
-/// Refuses filesystems in the middle of an operation that only Linux can continue, and those that
-/// Linux does not mount.
-fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
-    mountable::check_roots(tree_roots)?;
-    let roots = tree_roots.roots();
-    if has(tree_roots, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
-        return Err(Error::Unwritable("a balance is running"));
+/// Access to what transactions change.
+impl TransactionManager {
+    /// The trees.
+    pub fn tree_roots(&self) -> &Arc<TreeRoots> {
+        &self.context.tree_roots
     }
-    if has(tree_roots, roots, Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
-        return Err(Error::Unwritable("a relocation is running"));
+
+    /// The volume below.
+    pub fn volume(&self) -> &Arc<Volume> {
+        self.context.volume()
     }
-    if replaces_device(tree_roots)? {
-        return Err(Error::Unwritable("a device is being replaced"));
+
+    /// The block groups and reservations.
+    pub fn space(&self) -> &Space {
+        &self.context.space
     }
-    Ok(())
+
+    /// Returns true if the extent tree has a tree block at this address that transaction
+    /// `generation` wrote, as of the transaction before the running one: a block that is listed
+    /// does not become free while the caller is in the running one.
+    pub fn lists_block(&self, logical: Logical, level: u8, generation: u64) -> Result<bool> {
+        refs::lists_block(self.tree_roots(), logical, level, generation)
+    }
+
+    /// Returns true if a range lies in one extent, as of the same transaction.
+    pub fn lists_range(&self, logical: Logical, len: u64) -> Result<bool> {
+        refs::lists_range(self.tree_roots(), logical, len)
+    }
+
+    /// Returns the largest steps since the last call.
+    pub fn take_high_water(&self) -> HighWaterRise {
+        self.context.high_water.take()
+    }
 }
 
-/// Returns true if a tree has an item of this object and kind.
-fn has(tree_roots: &TreeRoots, tree: &Tree, key: Key) -> Result<bool> {
-    let cursor = tree_roots.cursor(tree, &key, ReadAhead::Off)?;
-    let of = |key: Key| (key.objectid, key.kind);
-    Ok(cursor.item().is_some_and(|item| of(item.key) == of(key)))
+/// Joining transactions, and their failure.
+impl TransactionManager {
+    /// The number of the running transaction.
+    pub fn generation(&self) -> u64 {
+        self.context.state.generation()
+    }
+
+    /// Joins the running transaction; waits while it is being closed.
+    #[track_caller]
+    pub fn start(&self, kind: HandleKind) -> Result<Handle<'_>> {
+        Handle::join(&self.context, kind)
+    }
+
+    /// Ends all writing, for this reason.
+    pub fn fail(&self, why: &str) {
+        self.context.fail(why);
+    }
+
+    /// Ends all writing at once, like a power cut: writes in flight may still reach the device, and
+    /// no write begins after it.
+    pub fn shut_down(&self) {
+        self.context.shut_down();
+    }
+
+    /// Returns an error if something failed.
+    pub fn check(&self) -> Result<()> {
+        self.context.check()
+    }
+
+    /// Registers a callback that runs once if a failure after this call ends all writing; not on a
+    /// shutdown. It may run with locks held, so it must only pass the error on. Panics if called
+    /// twice.
+    pub fn on_failure(&self, callback: impl Fn(Error) + Send + Sync + 'static) {
+        self.context.state.on_failure(move |failed| callback(failed.into()));
+    }
 }
 
-/// Returns true if a device replacement is in progress.
-fn replaces_device(tree_roots: &TreeRoots) -> Result<bool> {
-    let tree = tree_roots.tree(TreeId::DEV)?;
-    let cursor = tree_roots.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
-    let found = cursor.item().filter(|item| item.key == REPLACEMENT);
-    let state =
-        found.map(|item| DevReplaceItem::parse(item.data).expect("verified with its block").state);
-    Ok(state.is_some_and(|state| !REPLACEMENT_RESTS.contains(&state)))
+/// Merging and committing, by `DelayedFlusher` and `Committer`.
+impl TransactionManager {
+    /// Merges changes that are delayed in memory into the trees; releases what was reserved for
+    /// them. If too much memory is still used that only a commit frees, a commit is requested, or
+    /// even awaited.
+    pub fn merge_pending(&self) -> Result<()> {
+        self.flusher.merge(FlushScope::All)
+    }
+
+    /// Like [`TransactionManager::merge_pending`], except for changes that are better merged with
+    /// more.
+    pub fn merge_most(&self) -> Result<()> {
+        self.flusher.merge(FlushScope::Most)
+    }
+
+    /// Requests a merge soon, without waiting.
+    pub fn request_merge(&self) {
+        self.requests.request_merge();
+    }
+
+    /// Makes all changes before the call durable. The caller is in no transaction. If nothing
+    /// changed, nothing is written.
+    #[track_caller]
+    pub fn commit(&self) -> Result<()> {
+        self.committer.commit(CommitTrigger::Asked)
+    }
+
+    /// Like [`TransactionManager::commit`], for a sync, of a transaction that was running when the
+    /// caller was in it; if it is durable by now, nothing is done.
+    #[track_caller]
+    pub fn commit_transaction(&self, generation: u64) -> Result<()> {
+        self.committer.commit_transaction(generation)
+    }
+
+    /// Returns the number of commits, by cause.
+    pub fn commits(&self) -> Commits {
+        self.committer.commits()
+    }
+
+    /// Waits until a transaction before the running one is durable.
+    #[track_caller]
+    pub fn wait_durable(&self, generation: u64) -> Result<()> {
+        Ok(self.context.state.wait_durable(generation)?)
+    }
+
+    /// Waits until all transactions before the running one are completed: what they freed is
+    /// discarded on the device, if that is enabled, and free.
+    #[track_caller]
+    pub fn wait_completed(&self) -> Result<()> {
+        Ok(self.context.state.wait_completed(self.generation() - 1)?)
+    }
+
+    /// Returns the counters of discards: see [`TransactionOptions::discard`].
+    pub fn discards(&self) -> Discards {
+        self.discarder.discards()
+    }
 }
 
-impl BlockSource for TransactionManager {
-    fn generation(&self) -> u64 {
-        self.transaction_state.generation()
+/// Logs, by `SubvolumeLogs`.
+impl TransactionManager {
+    /// Locks the logs of the handle's transaction for changes. The error is the reason why the
+    /// transaction must be committed instead.
+    pub fn logs<'a>(&'a self, handle: &'a Handle<'a>) -> Result<LogWriter<'a>, FullCommitReason> {
+        self.logs.writer(handle)
     }
 
-    fn allocate(&self, tree: TreeId, level: u8, near: Logical) -> Result<Logical, NoSpace> {
-        let kind = if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
-        let logical = self.space.allocate_block(kind, near)?;
-        self.refs.allocated(logical, level, tree);
-        Ok(logical)
+    /// Marks the handle's transaction: its logs are not used any more, and a sync commits it. Only
+    /// the first reason of a transaction is counted.
+    pub fn require_commit(&self, _handle: &Handle<'_>, reason: FullCommitReason) {
+        self.logs.mark(reason);
     }
 
-    fn free(&self, tree: TreeId, block: &Header) {
-        let &Header { logical, level, generation, flags, .. } = block;
-        let unwritten = generation == self.generation() && !flags.contains(BlockFlags::WRITTEN);
-        if unwritten && self.refs.forget(logical) {
-            let len = u64::from(self.volume().geometry().nodesize);
-            self.space.give_back(logical, len).expect("it was allocated by this transaction");
-            return;
-        }
-        let extent = Extent::Block { logical, level };
-        self.refs.change(&RefChange { add: false, extent, backref: Backref::Tree(tree) });
+    /// Waits until a group is durable; writes it if no other thread does. Data that was written
+    /// before the call of [`LogWriter::group`] is then durable, too, and so is the data in flight
+    /// of this caller, which registered it as `pending_io`. In any case, all of that data has
+    /// completed on return.
+    ///
+    /// An error means that the group is not durable, and that the transaction must be committed.
+    pub fn sync_log(
+        &self,
+        handle: &Handle<'_>,
+        group: LogTransId,
+        pending_io: Option<PendingIoToken<'_>>,
+        member: &mut dyn LogSyncer,
+    ) -> Result<(), LogFailure> {
+        log::sync(&self.logs, handle, group, pending_io, member)
     }
 
-    fn sharing(&self, block: Logical) -> Option<BlockRefs> {
-        self.refs.sharing(block)
+    /// Returns the counters of logs since the filesystem was opened.
+    pub fn log_stats(&self) -> LogStats {
+        self.logs.stats()
+    }
+}
+
+/// Reservations, by `SpaceReserver`.
+impl TransactionManager {
+    /// Reserves space for changes of `items` items; waits for space if that helps.
+    pub fn reserve(&self, items: u64) -> Result<Reservation> {
+        self.reserver.reserve(items, ReservePolicy::Normal)
     }
 
-    fn load_refs(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
-        let found = refs::lookup(&self.tree_roots, &Extent::Block { logical, level });
-        let missing = || Error::from(Damage::NoExtent(logical));
-        let sharing = found.and_then(|found| found.ok_or_else(missing)).map_err(Box::new)?;
-        self.refs.learn(logical, sharing);
-        Ok(())
+    /// Like [`TransactionManager::reserve`], for a change that frees space in the end: it may use
+    /// the space that is kept for that.
+    pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+        self.reserver.reserve(items, ReservePolicy::Steal)
     }
 
-    fn reference(&self, change: RefChange) {
-        self.refs.change(&change);
+    /// Like [`TransactionManager::reserve`], for a replay of logs before the filesystem is used: if
+    /// its commit then finds no space, the logs are as they were.
+    pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
+        self.reserver.reserve(items, ReservePolicy::Replay)
     }
 
-    fn set_full_backref(&self, block: Logical, level: u8) {
-        self.refs.set_full_backref(block, level);
+    /// Like [`TransactionManager::reserve_for_removal`], for a change that drops `references`
+    /// references when it is merged; `None` if there is not enough space at once, including what
+    /// the next commit takes for these.
+    pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
+        self.context.reserve_now(self.context.bytes_for(items), references, ReservePolicy::Steal)
     }
 
-    fn root_changed(&self, tree: &Tree) {
-        self.changed.lock().change(tree.id());
+    /// Reserves `bytes` bytes for data, whole sectors; reads and commits if that helps. Writing
+    /// back data for which others hold reservations is left to the caller.
+    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
+        self.reserver.reserve_data(bytes)
+    }
+}
+
+/// File data, by `FileData`.
+impl TransactionManager {
+    /// Allocates at most `len_max` and at least `len_min` bytes of data, in whole sectors: behind
+    /// the last allocation, if there is space, so that sequential data is contiguous and fills a
+    /// block group before it begins another. The caller counts it ([`Handle::allocated_data`]) or
+    /// gives it back ([`TransactionManager::give_back_data`]).
+    ///
+    /// The caller is in no transaction, and has reserved `len_max` bytes
+    /// ([`TransactionManager::reserve_data`]), of which it then releases what it got: until then
+    /// that counts twice. With a reservation, there is always a free sector.
+    pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
+        self.file_data.allocate(len_max, len_min)
+    }
+
+    /// Frees space, all or a part of what was allocated, that was never counted. No write to it is
+    /// in flight any more.
+    pub fn give_back_data(&self, logical: Logical, len: u64) {
+        self.file_data.give_back(logical, len);
+    }
+
+    /// Frees space that was taken because a pending log refers to it, and that was never counted: a
+    /// replay that is interrupted starts again with that log. So it is free, and discarded on the
+    /// device, once the superblock is durable that no longer leads to the log.
+    pub fn give_back_logged_data(&self, logical: Logical, len: u64) {
+        self.file_data.give_back_logged(logical, len);
+    }
+
+    /// Adds the checksums of consecutive sectors from `logical` on, in stored form. They will be in
+    /// the checksum tree when the transaction is committed.
+    pub fn add_checksums(&self, _handle: &Handle<'_>, logical: Logical, stored: &[u8]) {
+        self.file_data.add_checksums(logical, stored);
+    }
+
+    /// Calls `see` with the checksums of `sectors` sectors from `logical` on that are not in their
+    /// tree yet: the index of the sector, and the checksum in stored form. A caller that finds none
+    /// looks into the tree after that, not before.
+    pub fn pending_checksums(&self, logical: Logical, sectors: u64, see: impl FnMut(u64, &[u8])) {
+        self.context.checksums.visit(logical, sectors, see);
+    }
+
+    /// Holds a counted extent, so that it may be overwritten; `None` if it has other references, or
+    /// may have. It may be freed meanwhile, but is not allocated again before the guard is dropped.
+    /// The caller is in no transaction.
+    pub fn hold_if_exclusive(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
+        self.file_data.hold_if_exclusive(reference)
     }
 }

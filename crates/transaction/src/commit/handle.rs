@@ -7,10 +7,10 @@ use userbtrfs_format::TreeId;
 
 use super::state::{JoinKind, TransactionGuard};
 use super::writeout::BackgroundWriteout;
+use crate::context::TransactionContext;
 use crate::error::Result;
-use crate::manager::TransactionManager;
+use crate::refs::FileExtentRef;
 use crate::space;
-use crate::space::file_data::FileExtentRef;
 
 /// The space that a byte of changes in memory can cost: see [`Handle::max_space_for`].
 const COST_OF_BYTE: u64 = 8;
@@ -21,8 +21,8 @@ const COST_OF_FEW: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
     /// A thread that waits for the device meanwhile: for a log commit
-    /// ([`TransactionManager::sync_log`]), for leaves that are written before the commit
-    /// ([`Handle::start_writeout`]), or to repair mirrors.
+    /// ([`sync_log`](crate::TransactionManager::sync_log)), for leaves that are written before the
+    /// commit ([`Handle::start_writeout`]), or to repair mirrors.
     Writing,
     /// A change on behalf of a caller. It does not wait for the device, except to read.
     Operation,
@@ -43,25 +43,32 @@ impl From<HandleKind> for JoinKind {
 /// Membership in a transaction, which cannot be handed over to be written while the handle exists;
 /// a thread has at most one.
 pub struct Handle<'a> {
-    pub(super) transactions: &'a TransactionManager,
+    context: &'a TransactionContext,
     transaction_guard: TransactionGuard<'a>,
     /// The number of items that were changed under it.
     changed: Cell<u64>,
     /// Leaves that are being written before the commit.
-    pub(super) writeout: RefCell<Option<BackgroundWriteout>>,
+    writeout: RefCell<BackgroundWriteout>,
 }
 
 impl<'a> Handle<'a> {
+    /// Joins the running transaction; waits while it is being closed.
+    #[track_caller]
+    pub(crate) fn join(context: &'a TransactionContext, kind: HandleKind) -> Result<Self> {
+        Ok(Self::new(context, context.state.join(kind.into())?))
+    }
+
+    /// Returns the handle of a thread that is in a transaction already.
     pub(crate) fn new(
-        transactions: &'a TransactionManager,
+        context: &'a TransactionContext,
         transaction_guard: TransactionGuard<'a>,
     ) -> Self {
-        Self {
-            transactions,
-            transaction_guard,
-            changed: Cell::new(0),
-            writeout: RefCell::new(None),
-        }
+        let writeout = RefCell::default();
+        Self { context, transaction_guard, changed: Cell::new(0), writeout }
+    }
+
+    pub(crate) fn context(&self) -> &'a TransactionContext {
+        self.context
     }
 
     /// The number of the transaction.
@@ -72,19 +79,19 @@ impl<'a> Handle<'a> {
     /// Changes items of a tree; the keys of `edits` ascend strictly.
     ///
     /// If it fails, part of the changes may be made: unless the caller can handle that, it must
-    /// fail the filesystem ([`TransactionManager::fail`]).
+    /// fail the filesystem ([`fail`](crate::TransactionManager::fail)).
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         self.changed.set(self.changed.get() + edits.len() as u64);
-        Ok(tree.apply(self.transactions.tree_roots().store(), self.transactions, edits)?)
+        Ok(tree.apply(self.context.tree_roots.store(), self.context, edits)?)
     }
 
     /// Adds the first reference of a file to a new extent: all of what
-    /// [`TransactionManager::allocate_data`] returned.
+    /// [`allocate_data`](crate::TransactionManager::allocate_data) returned.
     ///
     /// From now on the references of the extent are counted: its space is freed when none is left,
     /// after the commit that records that. Its checksums are added under the same handle.
     pub fn allocated_data(&self, first: &FileExtentRef) {
-        self.transactions.refs.allocated_data(first.logical, first.len, first.backref());
+        self.context.refs.allocated_data(first.logical, first.len, first.backref());
     }
 
     /// Adds a reference of a file to a counted extent, for another item of the file.
@@ -99,27 +106,38 @@ impl<'a> Handle<'a> {
 
     fn change_file_extent(&self, add: bool, reference: &FileExtentRef) {
         let (extent, backref) = (reference.extent(), reference.backref());
-        self.transactions.refs.change(&RefChange { add, extent, backref });
+        self.context.refs.change(&RefChange { add, extent, backref });
     }
 
     /// Returns the most space that all changes together can cost that take `bytes` in memory, and
     /// so about half of that in leaves: each existing block is copied, and each new leaf is at
     /// least a quarter full; some blocks are added, since there is no part of one.
     pub fn max_space_for(&self, bytes: u64) -> u64 {
-        let copied = self.transactions.space.usage(space::SpaceKind::Metadata).allocated;
-        let some =
-            space::bytes_for_items(COST_OF_FEW, self.transactions.volume().geometry().nodesize);
+        let copied = self.context.space.usage(space::SpaceKind::Metadata).allocated;
+        let some = space::bytes_for_items(COST_OF_FEW, self.context.nodesize());
         copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }
 
     /// Records that a subvolume changed: the commit updates the times in its root item.
     pub fn subvolume_changed(&self, id: TreeId) {
-        self.transactions.changed.lock().touch(id);
+        self.context.changed.lock().touch(id);
+    }
+
+    /// Starts to write leaves that were changed longest ago, if more are unwritten than the bound
+    /// allows. They can be changed again, at the cost of a copy. To be called between the parts of
+    /// a merge.
+    pub fn start_writeout(&self) -> Result<()> {
+        self.writeout.borrow_mut().start(self.context)
+    }
+
+    /// Waits for the leaves that are being written.
+    pub(crate) fn finish_writeout(&self) -> Result<()> {
+        self.writeout.borrow_mut().finish(self.context)
     }
 }
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        self.transactions.high_water.changed(self.changed.get());
+        self.context.high_water.changed(self.changed.get());
     }
 }

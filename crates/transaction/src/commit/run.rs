@@ -20,14 +20,20 @@
 
 use userbtrfs_btree::DirtyList;
 use userbtrfs_format::{Superblock, TreeId};
+use userbtrfs_sync::Arc;
 
+use super::handle::Handle;
+use super::hooks::{FlushScope, Hooks};
 use super::space_items::SpaceItemWriter;
 use super::state::{Commit, CommitDoing, CommitRole, Open};
-use super::{CommitTrigger, Commits, FlushScope, Handle, quotas, roots, superblock};
+use super::trigger::{CommitCounts, CommitTrigger, Commits};
+use super::{quotas, roots, superblock};
+use crate::context::TransactionContext;
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::manager::TransactionManager;
+use crate::log::SubvolumeLogs;
 use crate::space::Pinned;
+use crate::space::discard::Discarder;
 
 /// The number of rounds after which a commit that still finds changes to write is taken for
 /// endless.
@@ -41,75 +47,66 @@ struct CommittedTransaction {
     pinned: Pinned,
 }
 
-impl TransactionManager {
+/// Commits transactions.
+pub(crate) struct Committer {
+    pub(crate) context: Arc<TransactionContext>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) logs: Arc<SubvolumeLogs>,
+    pub(crate) discarder: Arc<Discarder>,
+    pub(crate) counts: CommitCounts,
+}
+
+impl Committer {
     /// Makes all changes before the call durable. The caller is in no transaction. If nothing
     /// changed, nothing is written.
     #[track_caller]
-    pub fn commit(&self) -> Result<()> {
-        self.commit_for(CommitTrigger::Asked)
-    }
-
-    /// Like [`TransactionManager::commit`], for another cause than a caller's request.
-    #[track_caller]
-    pub(crate) fn commit_for(&self, cause: CommitTrigger) -> Result<()> {
+    pub(crate) fn commit(&self, cause: CommitTrigger) -> Result<()> {
         self.commit_running(cause).map(drop)
     }
 
     /// Returns the number of commits, by cause.
-    pub fn commits(&self) -> Commits {
-        self.commits.get()
+    pub(crate) fn commits(&self) -> Commits {
+        self.counts.get()
     }
 
-    /// Like [`TransactionManager::commit`], for a sync, of a transaction that was running when the
-    /// caller was in it; if it is durable by now, nothing is done.
+    /// Like [`Self::commit`], for a sync, of a transaction that was running when the caller was in
+    /// it; if it is durable by now, nothing is done.
     #[track_caller]
-    pub fn commit_transaction(&self, generation: u64) -> Result<()> {
-        self.transaction_state.check()?;
+    pub(crate) fn commit_transaction(&self, generation: u64) -> Result<()> {
+        self.context.state.check()?;
         self.commit_generation(generation, CommitTrigger::Sync).map(drop)
     }
 
-    /// Like [`TransactionManager::commit`]; on return, what the transaction freed is free. Empty
-    /// block groups are removed, too. Returns true if there was anything to commit.
+    /// Like [`Self::commit`]; on return, what the transaction freed is free. Empty block groups are
+    /// removed, too. Returns true if there was anything to commit.
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
-        self.transaction_state.check()?;
-        if self.options.only_asked {
+        self.context.state.check()?;
+        if self.context.options.only_asked {
             return Ok(false);
         }
-        let before = self.transaction_state.generation();
+        let before = self.context.state.generation();
         // Space that a commit left pinned for a write in place can be freed though nothing changed.
-        let frees = || self.space.has_pinned() || !self.space.empty_groups().is_empty();
+        let frees =
+            || self.context.space.has_pinned() || !self.context.space.empty_groups().is_empty();
         let generation = match self.is_clean() && frees() {
             true => self.commit_generation(before, CommitTrigger::Space)?,
             false => self.commit_running(CommitTrigger::Space)?,
         };
-        self.transaction_state.wait_completed(generation)?;
+        self.context.state.wait_completed(generation)?;
         Ok(generation == before)
-    }
-
-    /// Waits until a transaction before the running one is durable.
-    #[track_caller]
-    pub fn wait_durable(&self, generation: u64) -> Result<()> {
-        Ok(self.transaction_state.wait_durable(generation)?)
-    }
-
-    /// Waits until all transactions before the running one are completed: what they freed is
-    /// discarded on the device, if that is enabled, and free.
-    #[track_caller]
-    pub fn wait_completed(&self) -> Result<()> {
-        Ok(self.transaction_state.wait_completed(self.transaction_state.generation() - 1)?)
     }
 
     /// Commits the running transaction if it has changes; returns the transaction that is durable
     /// then.
     #[track_caller]
     fn commit_running(&self, cause: CommitTrigger) -> Result<u64> {
-        self.transaction_state.check()?;
-        let generation = self.transaction_state.generation();
+        self.context.state.check()?;
+        let generation = self.context.state.generation();
         // A transaction that is being committed is clean before it is durable.
-        if self.is_clean() && self.transaction_state.has_no_leader(generation) {
+        if self.is_clean() && self.context.state.has_no_leader(generation) {
             // Earlier changes may still be in flight.
-            self.transaction_state.wait_durable(generation - 1)?;
+            self.context.state.wait_durable(generation - 1)?;
             return Ok(generation - 1);
         }
         self.commit_generation(generation, cause)
@@ -117,68 +114,70 @@ impl TransactionManager {
 
     #[track_caller]
     fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
-        match self.transaction_state.begin_commit(generation)? {
+        match self.context.state.begin_commit(generation)? {
             CommitRole::Lead(commit) => {
-                self.commits.count(cause);
+                self.counts.count(cause);
                 self.lead(commit)?;
             }
-            CommitRole::Joined => self.transaction_state.wait_durable(generation)?,
+            CommitRole::Joined => self.context.state.wait_durable(generation)?,
         }
         Ok(generation)
     }
 
     /// Returns true if the running transaction has changed nothing.
     fn is_clean(&self) -> bool {
-        self.hooks().all(|hook| hook.is_clean())
-            && self.changed.lock().is_empty()
-            && self.refs.is_empty()
-            && self.checksums.bytes() == 0
+        self.hooks.is_clean()
+            && self.context.changed.lock().is_empty()
+            && self.context.refs.is_empty()
+            && self.context.checksums.bytes() == 0
             && self.logs.is_empty()
     }
 
     fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
-        self.stages(commit).inspect_err(|error| self.fail(&error.to_string()))
+        self.context.fail_on_error(|| self.stages(commit))
     }
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.exclude_writing()?.exclude_operations()?.exclude_finish()?;
-        let last = self.fail_on_error(|| self.finish_trees(&commit))?;
+        let last = self.context.fail_on_error(|| self.finish_trees(&commit))?;
         let commit = commit.unblock()?;
-        self.fail_on_error(|| self.write_out(&last))?;
-        self.tree_roots.store().written(last.nodes);
+        self.context.fail_on_error(|| self.write_out(&last))?;
+        self.context.tree_roots.store().written(last.nodes);
         let commit = commit.durable()?;
-        let pinned = self.space.without_held(last.pinned);
-        self.discard(&pinned);
-        self.space.unpin(pinned);
+        let pinned = self.context.space.without_held(last.pinned);
+        self.discarder.discard(&pinned);
+        self.context.space.unpin(pinned);
         commit.complete();
         Ok(())
     }
 
-    /// Runs a part of a commit, or of a log commit; if it fails, that is the reason why nothing is
-    /// written any more. The error is recorded before the `Commit` drops: dropping it unfinished
-    /// would record a less specific one.
-    pub(crate) fn fail_on_error<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
-        part().inspect_err(|error| self.fail(&error.to_string()))
-    }
-
     /// Stages 2 to 4, except for `unblock`.
     fn finish_trees(&self, commit: &Commit<'_, CommitDoing>) -> Result<CommittedTransaction> {
-        self.drop_logs()?;
+        self.logs.drop_all()?;
         // No thread is moving an extent from one file to another now.
-        self.refs.unreferenced_new_data().iter().for_each(|range| self.checksums.forget(range));
-        self.merge(&Handle::new(self, commit.transaction_guard()), FlushScope::All)?;
+        self.context
+            .refs
+            .unreferenced_new_data()
+            .iter()
+            .for_each(|range| self.context.checksums.forget(range));
+        let guard = commit.transaction_guard();
+        self.hooks.merge(&Handle::new(&self.context, guard), FlushScope::All)?;
         self.write_space_and_roots(commit)?;
-        let superblock = superblock::next(self, commit.generation())?;
-        let nodes = self.tree_roots.store().dirty_nodes();
-        assert_eq!(self.checksums.bytes(), 0, "checksums are in the tree with their transaction");
-        let pinned = self.space.take_pinned();
-        self.refs.end_transaction();
+        let superblock = superblock::next(&self.context, commit.generation())?;
+        let nodes = self.context.tree_roots.store().dirty_nodes();
+        assert_eq!(
+            self.context.checksums.bytes(),
+            0,
+            "checksums are in the tree with their transaction"
+        );
+        let pinned = self.context.space.take_pinned();
+        self.context.refs.end_transaction();
         Ok(CommittedTransaction { superblock, nodes, pinned })
     }
 
     /// Stage 3.
     fn write_space_and_roots(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
-        let space_items = SpaceItemWriter::new(self, commit.generation());
+        let space_items = SpaceItemWriter::new(&self.context, commit.generation());
         space_items.rebuild_free_space_tree()?;
         quotas::mark(&space_items.editor)?;
         space_items.run_references()?;
@@ -187,28 +186,28 @@ impl TransactionManager {
             space_items.run_references()?;
             let groups = space_items.write_groups()?;
             let roots = self.write_roots(space_items.editor)?;
-            if groups > 0 || roots > 0 || !self.refs.is_empty() {
+            if groups > 0 || roots > 0 || !self.context.refs.is_empty() {
                 continue;
             }
-            if self.tree_roots.roots().root().generation == commit.generation() {
+            if self.context.tree_roots.roots().root().generation == commit.generation() {
                 return Ok(());
             }
             // Nothing changed after all. But the root in a superblock must be of its generation.
-            self.changed.lock().change(TreeId::EXTENT);
+            self.context.changed.lock().change(TreeId::EXTENT);
         }
         unreachable!("a block is copied once in a transaction, so the rounds end")
     }
 
     fn write_roots(&self, editor: Editor<'_>) -> Result<usize> {
-        roots::write(&editor, &self.changed, &self.space)
+        roots::write(&editor, &self.context.changed, &self.context.space)
     }
 
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
         let mut failed = None;
         // While some blocks are written the next are sealed.
-        let sealed = self.tree_roots.store().seal(nodes);
+        let sealed = self.context.tree_roots.store().seal(nodes);
         let blocks = sealed.map_while(|sealed| sealed.map_err(|error| failed = Some(error)).ok());
-        let written = self.volume().write_blocks(blocks);
+        let written = self.context.volume().write_blocks(blocks);
         match failed {
             Some(error) => Err(error.into()),
             None => Ok(written?),
@@ -218,8 +217,8 @@ impl TransactionManager {
     /// Stage 5.
     fn write_out(&self, last: &CommittedTransaction) -> Result<()> {
         self.write_nodes(&last.nodes)?;
-        self.volume().flush()?;
-        self.transaction_state.check()?;
-        Ok(self.volume().write_superblock(&last.superblock)?)
+        self.context.volume().flush()?;
+        self.context.state.check()?;
+        Ok(self.context.volume().write_superblock(&last.superblock)?)
     }
 }

@@ -12,9 +12,9 @@ use userbtrfs_format::{
     BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Logical, Physical, TreeId,
 };
 
+use crate::context::TransactionContext;
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::manager::TransactionManager;
 use crate::refs::{self, Head, Outcome};
 use crate::space::{NewChunk, SpaceDamage};
 use crate::{checksums, free_tree};
@@ -24,25 +24,23 @@ const DEVICE_ITEMS: u64 = 1;
 
 /// Writes the items about space of one commit.
 pub(super) struct SpaceItemWriter<'a> {
-    pub(super) transactions: &'a TransactionManager,
+    context: &'a TransactionContext,
     pub(super) editor: Editor<'a>,
 }
 
 impl<'a> SpaceItemWriter<'a> {
-    pub(super) fn new(transactions: &'a TransactionManager, generation: u64) -> Self {
-        let editor =
-            Editor { tree_roots: &transactions.tree_roots, source: transactions, generation };
-        Self { transactions, editor }
+    pub(super) fn new(context: &'a TransactionContext, generation: u64) -> Self {
+        Self { context, editor: context.editor(generation) }
     }
 
     /// Rebuilds the free space tree if it is not valid. Nothing that this transaction changed is in
     /// the extent tree yet; its new block groups are added once more with their chunks.
     pub(super) fn rebuild_free_space_tree(&self) -> Result<()> {
-        let compat = self.transactions.volume().superblock().compat_ro;
+        let compat = self.context.volume().superblock().compat_ro;
         if !self.has_free_space_tree() || compat.contains(CompatRoFlags::FREE_SPACE_TREE_VALID) {
             return Ok(());
         }
-        let groups: Vec<_> = self.transactions.volume().chunks().iter().map(range_of).collect();
+        let groups: Vec<_> = self.context.volume().chunks().iter().map(range_of).collect();
         free_tree::rebuild(&self.editor, &groups)
     }
 
@@ -50,7 +48,7 @@ impl<'a> SpaceItemWriter<'a> {
     pub(super) fn run_references(&self) -> Result<()> {
         loop {
             self.write_new_chunks()?;
-            match self.transactions.refs.take_next() {
+            match self.context.refs.take_next() {
                 Some(head) => self.run(&head)?,
                 None => return Ok(()),
             }
@@ -59,9 +57,7 @@ impl<'a> SpaceItemWriter<'a> {
 
     fn run(&self, head: &Head) -> Result<()> {
         let (logical, len, is_data) = match head.extent {
-            Extent::Block { logical, .. } => {
-                (logical, u64::from(self.transactions.volume().geometry().nodesize), false)
-            }
+            Extent::Block { logical, .. } => (logical, u64::from(self.context.nodesize()), false),
             Extent::Data { logical, len } => (logical, len, true),
         };
         let outcome = refs::run(&self.editor, head)?;
@@ -69,18 +65,18 @@ impl<'a> SpaceItemWriter<'a> {
             Outcome::Kept => return Ok(()),
             Outcome::Added => {
                 self.update_free_space_tree(logical, len, free_tree::allocate)?;
-                return self.transactions.space.account(logical, len, true);
+                return self.context.space.account(logical, len, true);
             }
             Outcome::Freed => {
                 self.update_free_space_tree(logical, len, free_tree::free)?;
-                self.transactions.space.account(logical, len, false)?;
+                self.context.space.account(logical, len, false)?;
             }
             Outcome::NeverAdded => {}
         }
         if is_data {
             checksums::remove(&self.editor, logical, len)?;
         }
-        self.transactions.space.pin(logical, len)
+        self.context.space.pin(logical, len)
     }
 
     /// Changes the free space tree, if there is one.
@@ -93,7 +89,7 @@ impl<'a> SpaceItemWriter<'a> {
         if !self.has_free_space_tree() {
             return Ok(());
         }
-        let chunk = self.transactions.volume().chunk_of(logical)?;
+        let chunk = self.context.volume().chunk_of(logical)?;
         // The extent items of an image may hold any values.
         if logical.checked_add(len).is_none_or(|end| end > chunk.end()) {
             return Err(SpaceDamage::NotInUse { logical, len }.into());
@@ -102,13 +98,13 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn has_free_space_tree(&self) -> bool {
-        let superblock = self.transactions.volume().superblock();
+        let superblock = self.context.volume().superblock();
         superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE)
     }
 
     /// Writes the items of block groups that changed; returns how many did.
     pub(super) fn write_groups(&self) -> Result<usize> {
-        let changed = self.transactions.space.take_changed_groups();
+        let changed = self.context.space.take_changed_groups();
         let mut edits: Vec<_> =
             changed.iter().map(|&(start, len, item)| put_group(start, len, item)).collect();
         edits.sort_unstable_by_key(userbtrfs_btree::Edit::key);
@@ -117,7 +113,7 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn group_tree(&self) -> TreeId {
-        let superblock = self.transactions.volume().superblock();
+        let superblock = self.context.volume().superblock();
         match superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) {
             true => TreeId::BLOCK_GROUP,
             false => TreeId::EXTENT,
@@ -127,7 +123,7 @@ impl<'a> SpaceItemWriter<'a> {
     /// Writes the items of new chunks.
     fn write_new_chunks(&self) -> Result<()> {
         loop {
-            let made = self.transactions.space.take_planned();
+            let made = self.context.space.take_planned();
             if made.is_empty() {
                 return Ok(());
             }
@@ -155,14 +151,14 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn device_key(&self, physical: Physical) -> Key {
-        let id = self.transactions.volume().superblock().device.id;
+        let id = self.context.volume().superblock().device.id;
         Key::new(id, ItemKind::DEV_EXTENT, physical.0)
     }
 
     /// Writes how much of the device is given to chunks.
     fn write_device_item(&self) -> Result<()> {
-        let mut device = self.transactions.volume().superblock().device.clone();
-        device.bytes_used = self.transactions.space.device_used();
+        let mut device = self.context.volume().superblock().device.clone();
+        device.bytes_used = self.context.space.device_used();
         let key = Key::new(DEVICE_ITEMS, ItemKind::DEV_ITEM, device.id);
         let put = ItemEdit::Put(key, device.encode().to_vec());
         self.editor.apply(TreeId::CHUNK, &mut [put])
@@ -170,8 +166,8 @@ impl<'a> SpaceItemWriter<'a> {
 
     /// Removes empty block groups.
     pub(super) fn remove_empty_groups(&self) -> Result<()> {
-        for start in self.transactions.space.empty_groups() {
-            if let Some(chunk) = self.transactions.space.remove_group(start) {
+        for start in self.context.space.empty_groups() {
+            if let Some(chunk) = self.context.space.remove_group(start) {
                 self.remove_chunk(&chunk)?;
             }
         }

@@ -33,13 +33,13 @@ mod world;
 use std::fmt;
 use std::thread::panicking;
 
-use thiserror::Error;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::{Held, Identity};
 use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard, OnceLock};
 
 pub(crate) use commit::{Commit, CommitDoing, Open};
 use stage::State;
+pub(crate) use stage::{Failed, JoinKind};
 
 /// The state of a filesystem's transactions.
 pub(crate) struct TransactionState {
@@ -66,31 +66,6 @@ struct StateWaiters {
     durable: Condvar,
     /// What that transaction replaced may be reused. One of the waiters is the next leader.
     completed: Condvar,
-}
-
-/// The kind of a guard, which decides how long into a commit it may join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JoinKind {
-    /// A thread that waits for the device meanwhile: a sync by the log, a merge that writes leaves
-    /// early.
-    Writing,
-    /// A change on behalf of a caller.
-    Operation,
-    /// The completion of an ordered extent, for which open operations may wait.
-    Finish,
-    /// The committing thread's own work: see [`Commit::transaction_guard`].
-    Commit,
-}
-
-/// Why nothing is committed any more.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Failed {
-    /// The first failure.
-    #[error("the filesystem has turned read-only: {0}")]
-    Error(String),
-    /// A caller shut the filesystem down.
-    #[error("the filesystem was shut down")]
-    ShutDown,
 }
 
 /// The role of a thread that asks for a commit.

@@ -9,23 +9,23 @@ use userbtrfs_format::{
     BackupRoot, CompatRoFlags, Logical, Superblock, TreeId, encode_sys_chunk_array,
 };
 
+use crate::context::TransactionContext;
 use crate::error::{Error, Result};
-use crate::manager::TransactionManager;
 
 /// Returns the superblock of transaction `generation`.
-pub(super) fn next(transactions: &TransactionManager, generation: u64) -> Result<Superblock> {
-    let volume = transactions.volume();
+pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Superblock> {
+    let volume = context.volume();
     let mut superblock = (*volume.superblock()).clone();
     let before = superblock.generation;
     superblock.generation = generation;
-    let root = transactions.tree_roots.roots().root();
+    let root = context.tree_roots.roots().root();
     (superblock.root, superblock.root_level) = (root.logical, root.level);
-    let chunks = transactions.tree_roots.tree(TreeId::CHUNK)?.root();
+    let chunks = context.tree_roots.tree(TreeId::CHUNK)?.root();
     (superblock.chunk_root, superblock.chunk_root_level) = (chunks.logical, chunks.level);
     superblock.chunk_root_generation = chunks.generation;
     (superblock.log_root, superblock.log_root_level, superblock.log_root_transid) = (None, 0, 0);
-    superblock.bytes_used = transactions.space.bytes_used();
-    let chunks_listed = transactions.space.listed_chunks();
+    superblock.bytes_used = context.space.bytes_used();
+    let chunks_listed = context.space.listed_chunks();
     superblock.device.bytes_used = chunks_listed.device_used;
     superblock.sys_chunk_array = encode_sys_chunk_array(&chunks_listed.system);
     if superblock.uuid_tree_generation == before {
@@ -43,19 +43,19 @@ pub(super) fn next(transactions: &TransactionManager, generation: u64) -> Result
     let newest =
         superblock.backup_roots.iter().position(|backup| backup.tree_root_generation == before);
     let slot = newest.map_or(0, |newest| (newest + 1) % superblock.backup_roots.len());
-    superblock.backup_roots[slot] = backup(transactions, &superblock, root, chunks)?;
+    superblock.backup_roots[slot] = backup(context, &superblock, root, chunks)?;
     Ok(superblock)
 }
 
 fn backup(
-    transactions: &TransactionManager,
+    context: &TransactionContext,
     superblock: &Superblock,
     root: Root,
     chunks: Root,
 ) -> Result<BackupRoot> {
     let [extent, fs, dev, csum] =
         [TreeId::EXTENT, TreeId::FS, TreeId::DEV, TreeId::CSUM].map(|id| {
-            match transactions.tree_roots.tree(id) {
+            match context.tree_roots.tree(id) {
                 Ok(tree) => Ok(tree.root()),
                 // The backup of a tree that does not exist is zero.
                 Err(Error::NoTree(_)) => Ok(Root { logical: Logical(0), level: 0, generation: 0 }),

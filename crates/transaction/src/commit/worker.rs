@@ -1,29 +1,30 @@
 //! The thread that merges and commits in the background: in time, and under memory pressure.
 //!
-//! 1. It holds a reference to the manager only while it works, so that an unused one is dropped.
-//! 2. Its failures are kept in the transaction state; the next change returns them.
+//! 1. It knows when a task is due, and not how it is done: that is a callback.
+//! 2. A callback that returns `Break` ends the thread.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-use super::CommitTrigger;
-use crate::manager::TransactionManager;
+use super::trigger::CommitTrigger;
 
-/// The background thread, and the requests to it.
+/// The background thread.
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    requests: Arc<WorkerRequests>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    requests: Mutex<WorkerRequests>,
+/// The requests to the background thread.
+pub(crate) struct WorkerRequests {
+    pending: Mutex<Pending>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct WorkerRequests {
+struct Pending {
     merge: bool,
     commit: bool,
     stop: bool,
@@ -42,44 +43,37 @@ impl Due {
     }
 }
 
-/// The next task.
-enum Task {
+/// A task of the background thread.
+pub(crate) enum Task {
+    /// Merges delayed changes into trees.
     Merge,
+    /// Commits.
     Commit(CommitTrigger),
-    Stop,
 }
 
 impl Worker {
-    pub(crate) fn new() -> Self {
-        let requests = Mutex::new(Class::TransactionState, WorkerRequests::default());
-        let shared = Arc::new(Shared { requests, wake: Condvar::new() });
-        Self { shared, thread: Mutex::new(Class::TransactionState, None) }
+    /// Returns a worker without a thread.
+    pub(crate) fn new(requests: Arc<WorkerRequests>) -> Self {
+        Self { requests, thread: Mutex::new(Class::TransactionState, None) }
     }
 
-    /// Starts the thread; fails if the system allows no more.
-    pub(crate) fn start(&self, transactions: &Arc<TransactionManager>) -> std::io::Result<()> {
-        let (transactions, shared) = (Arc::downgrade(transactions), Arc::clone(&self.shared));
-        let pause = match transactions
-            .upgrade()
-            .map_or(0, |transactions| transactions.options.commit_seconds)
-        {
-            0 => None,
-            seconds => Some(Duration::from_secs(seconds)),
-        };
+    /// Starts the thread, which runs the tasks that are due; fails if the system allows no more. A
+    /// commit is due `interval` after the last one, if there is an interval.
+    pub(crate) fn start(
+        &self,
+        interval: Option<Duration>,
+        run: impl Fn(Task) -> ControlFlow<()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let requests = Arc::clone(&self.requests);
         let work = move || {
-            let mut due = Due::after(pause);
-            loop {
-                let task = shared.next(&due);
-                let Some(transactions) = transactions.upgrade() else { return };
-                // The next change returns the failure.
-                let _failed = match task {
-                    Task::Stop => return,
-                    Task::Merge => transactions.merge_most(),
-                    Task::Commit(cause) => {
-                        due = Due::after(pause);
-                        transactions.commit_for(cause)
-                    }
-                };
+            let mut due = Due::after(interval);
+            while let Some(task) = requests.next(&due) {
+                if matches!(task, Task::Commit(_)) {
+                    due = Due::after(interval);
+                }
+                if run(task).is_break() {
+                    return;
+                }
             }
         };
         let started = thread::Builder::new().name("commit".to_owned()).spawn(work)?;
@@ -87,18 +81,9 @@ impl Worker {
         Ok(())
     }
 
-    pub(crate) fn request_merge(&self) {
-        self.shared.request(|requests| &mut requests.merge);
-    }
-
-    /// Requests a commit, to free memory that only a commit frees.
-    pub(crate) fn request_commit(&self) {
-        self.shared.request(|requests| &mut requests.commit);
-    }
-
     /// Ends the thread, after its current task.
     pub(crate) fn stop(&self) {
-        self.shared.request(|requests| &mut requests.stop);
+        self.requests.request(|pending| &mut pending.stop);
         let thread = self.thread.lock().take();
         // The worker itself may drop the last reference.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
@@ -114,33 +99,49 @@ impl Drop for Worker {
     }
 }
 
-impl Shared {
+impl WorkerRequests {
+    /// Returns no requests.
+    pub(crate) fn new() -> Self {
+        let pending = Mutex::new(Class::TransactionState, Pending::default());
+        Self { pending, wake: Condvar::new() }
+    }
+
+    /// Requests a merge of delayed changes.
+    pub(crate) fn request_merge(&self) {
+        self.request(|pending| &mut pending.merge);
+    }
+
+    /// Requests a commit, to free memory that only a commit frees.
+    pub(crate) fn request_commit(&self) {
+        self.request(|pending| &mut pending.commit);
+    }
+
     /// Sets a request. One that is still set has woken the worker already.
-    fn request(&self, select: impl FnOnce(&mut WorkerRequests) -> &mut bool) {
-        if !std::mem::replace(select(&mut self.requests.lock()), true) {
+    fn request(&self, select: impl FnOnce(&mut Pending) -> &mut bool) {
+        if !std::mem::replace(select(&mut self.pending.lock()), true) {
             self.wake.notify_one();
         }
     }
 
-    /// Waits for a request, or until a commit is due.
-    fn next(&self, due: &Due) -> Task {
-        let mut requests = self.requests.lock();
+    /// Waits for a request, or until a commit is due; `None` if the thread is to end.
+    fn next(&self, due: &Due) -> Option<Task> {
+        let mut pending = self.pending.lock();
         loop {
-            if requests.stop {
-                return Task::Stop;
+            if pending.stop {
+                return None;
             }
             let left = due.left();
-            if std::mem::take(&mut requests.commit) {
-                return Task::Commit(CommitTrigger::Memory);
+            if std::mem::take(&mut pending.commit) {
+                return Some(Task::Commit(CommitTrigger::Memory));
             }
             if left.is_zero() {
-                return Task::Commit(CommitTrigger::Age);
+                return Some(Task::Commit(CommitTrigger::Age));
             }
-            if std::mem::take(&mut requests.merge) {
-                return Task::Merge;
+            if std::mem::take(&mut pending.merge) {
+                return Some(Task::Merge);
             }
             // The loop checks whether the time is over.
-            self.wake.wait_for(&mut requests, left);
+            self.wake.wait_for(&mut pending, left);
         }
     }
 }

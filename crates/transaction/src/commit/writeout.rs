@@ -10,54 +10,50 @@
 use userbtrfs_btree::DirtyList;
 use userbtrfs_volume::PendingWrites;
 
-use super::Handle;
+use crate::context::TransactionContext;
 use crate::error::Result;
 
 /// The divisor of the bound that results in the size of a part.
 const PART: usize = 4;
 
-/// A part that is in flight.
-pub(super) struct BackgroundWriteout {
+/// The writeout of one handle, and the part of it that is in flight.
+#[derive(Default)]
+pub(super) struct BackgroundWriteout(Option<InFlight>);
+
+struct InFlight {
     nodes: DirtyList,
     writes: PendingWrites,
 }
 
-impl Handle<'_> {
+impl BackgroundWriteout {
     /// Starts to write leaves that were changed longest ago, if more are unwritten than the bound
-    /// allows. They can be changed again, at the cost of a copy. To be called between the parts of
-    /// a merge.
-    pub fn start_writeout(&self) -> Result<()> {
-        let (store, max) =
-            (self.transactions.tree_roots().store(), self.transactions.options.dirty_max);
-        let in_flight =
-            self.writeout.borrow().as_ref().map_or(0, |writeout| store.bytes_of(&writeout.nodes));
+    /// allows. The part in flight is waited for first.
+    pub(super) fn start(&mut self, context: &TransactionContext) -> Result<()> {
+        let store = context.tree_roots.store();
+        let max = context.options.dirty_max;
+        let in_flight = self.0.as_ref().map_or(0, |part| store.bytes_of(&part.nodes));
         // Some of them may have been copied and dropped.
         let dirty = store.dirty_bytes().saturating_sub(in_flight);
         if dirty <= max / 2 + max / PART {
             return Ok(());
         }
-        self.finish_writeout()?;
-        let Some(paused) = self.transactions.checksums.pause() else { return Ok(()) };
+        self.finish(context)?;
+        let Some(paused) = context.checksums.pause() else { return Ok(()) };
         let nodes = store.oldest_leaves(dirty - max / 2);
         let sealed = store.seal(&nodes).map(|sealed| sealed.map(|(at, block)| (at, block.into())));
         let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
         drop(paused);
-        let writes = self.transactions.volume().submit_data(sealed);
-        *self.writeout.borrow_mut() = Some(BackgroundWriteout { nodes, writes });
+        let writes = context.volume().submit_data(sealed);
+        self.0 = Some(InFlight { nodes, writes });
         Ok(())
     }
 
     /// Waits for the part in flight.
-    pub(crate) fn finish_writeout(&self) -> Result<()> {
-        let Some(BackgroundWriteout { nodes, writes }) = self.writeout.take() else {
-            return Ok(());
-        };
-        self.transactions
-            .volume()
-            .wait_writes(writes)
-            .into_iter()
-            .collect::<std::result::Result<(), _>>()?;
-        self.transactions.tree_roots().store().written(nodes);
+    pub(super) fn finish(&mut self, context: &TransactionContext) -> Result<()> {
+        let Some(InFlight { nodes, writes }) = self.0.take() else { return Ok(()) };
+        let written = context.volume().wait_writes(writes);
+        written.into_iter().collect::<std::result::Result<(), _>>()?;
+        context.tree_roots.store().written(nodes);
         Ok(())
     }
 }

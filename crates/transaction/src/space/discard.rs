@@ -5,9 +5,10 @@
 //! 2. A failure is counted and does no harm: free space may hold anything.
 
 use userbtrfs_format::Logical;
+use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-use crate::manager::TransactionManager;
+use crate::context::TransactionContext;
 use crate::space::Pinned;
 
 /// Counters of discards since the filesystem was opened.
@@ -19,24 +20,28 @@ pub struct Discards {
     pub failed: u64,
 }
 
-/// The counters behind [`Discards`].
-#[derive(Default)]
-pub(crate) struct Discarded {
+/// Discards freed space, if that is enabled.
+pub(crate) struct Discarder {
+    context: Arc<TransactionContext>,
     bytes: AtomicU64,
     failed: AtomicU64,
 }
 
-impl TransactionManager {
-    /// Returns the counters of discards: see [`crate::TransactionOptions::discard`].
-    pub fn discards(&self) -> Discards {
-        let Discarded { bytes, failed } = &self.discarded;
-        let [bytes, failed] = [bytes, failed].map(|count| count.load(Ordering::Relaxed));
+impl Discarder {
+    pub(crate) fn new(context: Arc<TransactionContext>) -> Self {
+        Self { context, bytes: AtomicU64::new(0), failed: AtomicU64::new(0) }
+    }
+
+    /// Returns the counters of discards.
+    pub(crate) fn discards(&self) -> Discards {
+        let [bytes, failed] =
+            [&self.bytes, &self.failed].map(|count| count.load(Ordering::Relaxed));
         Discards { bytes, failed }
     }
 
     /// Discards what a durable superblock no longer needs.
     pub(crate) fn discard(&self, pinned: &Pinned) {
-        if !self.options.discard {
+        if !self.context.options.discard {
             return;
         }
         let ranges = self.joined(pinned.ranges());
@@ -49,15 +54,15 @@ impl TransactionManager {
 
     /// Discards what was allocated, perhaps written, and never counted.
     pub(crate) fn discard_uncounted(&self, logical: Logical, len: u64) {
-        if self.options.discard && self.check().is_ok() {
+        if self.context.options.discard && self.context.check().is_ok() {
             self.discard_range(logical, len);
         }
     }
 
     fn discard_range(&self, logical: Logical, len: u64) {
-        match self.volume().discard(logical, len) {
-            Ok(()) => self.discarded.bytes.fetch_add(len, Ordering::Relaxed),
-            Err(_) => self.discarded.failed.fetch_add(1, Ordering::Relaxed),
+        match self.context.volume().discard(logical, len) {
+            Ok(()) => self.bytes.fetch_add(len, Ordering::Relaxed),
+            Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
         };
     }
 
@@ -65,7 +70,8 @@ impl TransactionManager {
     fn joined(&self, ranges: &[(Logical, u64)]) -> Vec<(Logical, u64)> {
         let mut ranges = ranges.to_vec();
         ranges.sort_unstable();
-        let begins_chunk = |at| self.volume().chunk_of(at).is_ok_and(|chunk| chunk.logical == at);
+        let begins_chunk =
+            |at| self.context.volume().chunk_of(at).is_ok_and(|chunk| chunk.logical == at);
         ranges.dedup_by(|next, last| {
             let joins = last.0.0 + last.1 == next.0.0 && !begins_chunk(next.0);
             last.1 += if joins { next.1 } else { 0 };

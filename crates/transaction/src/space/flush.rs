@@ -10,15 +10,18 @@
 //! 5. The next commit finds what it takes for the global reserve trees: references may lie in as
 //!    many leaves as there are of them, but no commit changes more than all leaves of these trees.
 
+use userbtrfs_sync::Arc;
+
+use crate::commit::{Committer, DelayedFlusher, FlushScope, Hooks};
+use crate::context::TransactionContext;
 use crate::error::{Error, Result};
-use crate::manager::TransactionManager;
-use crate::space::{FlushHint, Reservation, ReservePolicy, SpaceKind, bytes_for_items};
+use crate::log::SubvolumeLogs;
+use crate::space::file_data::FileData;
+use crate::space::tickets::ReserveTickets;
+use crate::space::{FlushHint, Reservation, ReservePolicy, SpaceKind};
 
 /// How often space is freed for one reservation, while others may take it.
 const ATTEMPTS: u32 = 16;
-
-/// The factor for checksums that are not in their tree yet: leaves may be half empty.
-const CHECKSUM_FACTOR: u64 = 2;
 
 /// The number of commits that data may need: one that frees it, one that removes an empty block
 /// group of another kind, and one more, since others freed space meanwhile.
@@ -44,44 +47,29 @@ impl FlushState {
     const ALL: [Self; 3] = [Self::Merge, Self::WriteBack, Self::Commit];
 }
 
-impl TransactionManager {
+/// Reserves space, and has space freed if it is short.
+pub(crate) struct SpaceReserver {
+    pub(crate) context: Arc<TransactionContext>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) logs: Arc<SubvolumeLogs>,
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) flusher: Arc<DelayedFlusher>,
+    pub(crate) file_data: Arc<FileData>,
+    pub(crate) tickets: ReserveTickets,
+}
+
+impl SpaceReserver {
     /// Reserves space for changes of `items` items; waits for space if that helps.
-    pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), ReservePolicy::Normal)
-    }
-
-    /// Like [`TransactionManager::reserve`], for a change that frees space in the end: it may use
-    /// the space that is kept for that.
-    pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), ReservePolicy::Steal)
-    }
-
-    /// Like [`TransactionManager::reserve_for_removal`], for a change that drops `references`
-    /// references when it is merged; `None` if there is not enough space at once, including what
-    /// the next commit takes for these.
-    pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
-        self.reserve_now(self.bytes_for(items), references, ReservePolicy::Steal)
-    }
-
-    /// Like [`TransactionManager::reserve`], for a replay of logs before the filesystem is used: if
-    /// its commit then finds no space, the logs are as they were.
-    pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), ReservePolicy::Replay)
-    }
-
-    fn bytes_for(&self, items: u64) -> u64 {
-        bytes_for_items(items, self.volume().geometry().nodesize)
-    }
-
-    fn reserve_by(&self, bytes: u64, policy: ReservePolicy) -> Result<Reservation> {
-        self.check()?;
+    pub(crate) fn reserve(&self, items: u64, policy: ReservePolicy) -> Result<Reservation> {
+        let bytes = self.context.bytes_for(items);
+        self.context.check()?;
         let mut ticket = None;
         for _ in 0..ATTEMPTS {
             if ticket.is_none() && !self.tickets.is_idle() {
                 ticket = Some(self.tickets.take());
             }
             for step in FlushState::ALL {
-                if let Some(reservation) = self.reserve_now(bytes, 0, policy) {
+                if let Some(reservation) = self.context.reserve_now(bytes, 0, policy) {
                     return Ok(reservation);
                 }
                 self.flush_space(step, bytes, policy)?;
@@ -91,50 +79,26 @@ impl TransactionManager {
             }
             ticket.get_or_insert_with(|| self.tickets.take());
         }
-        self.reserve_now(bytes, 0, policy).ok_or(Error::NoSpace)
+        self.context.reserve_now(bytes, 0, policy).ok_or(Error::NoSpace)
     }
 
     /// Returns true if space may be released: what other threads hold, when it is merged; and what
     /// they freed meanwhile, with the next commit that is made for a removal.
     fn may_come_back(&self, policy: ReservePolicy) -> bool {
-        let usage = self.space.usage(SpaceKind::Metadata);
-        let is_held = usage.reserved > 0 || self.space.expects_any();
+        let usage = self.context.space.usage(SpaceKind::Metadata);
+        let is_held = usage.reserved > 0 || self.context.space.expects_any();
         is_held || (policy == ReservePolicy::Steal && usage.pinned > 0)
-    }
-
-    /// Reserves metadata, if there is enough space at once; leaves to the next commit what that
-    /// takes, also for references that the change will drop.
-    pub(crate) fn reserve_now(
-        &self,
-        bytes: u64,
-        references: u64,
-        policy: ReservePolicy,
-    ) -> Option<Reservation> {
-        let commit_overhead = self.commit_overhead(references, policy);
-        let reserved = self.space.reserve_with_policy(
-            SpaceKind::Metadata,
-            bytes.saturating_add(commit_overhead),
-            policy,
-        );
-        let mut reservation = reserved.ok()?;
-        if references > 0 {
-            // Before another thread can reserve the space for them.
-            reservation.merge(self.space.expect(references));
-        }
-        reservation.shrink(commit_overhead);
-        self.high_water.reserved(bytes);
-        Some(reservation)
     }
 
     fn flush_space(&self, step: FlushState, bytes: u64, policy: ReservePolicy) -> Result<()> {
         match step {
-            FlushState::Merge => self.merge_pending(),
+            FlushState::Merge => self.flusher.merge(FlushScope::All),
             FlushState::WriteBack => {
-                self.hooks().try_for_each(|hook| hook.write_back())?;
-                self.merge_pending()
+                self.hooks.write_back()?;
+                self.flusher.merge(FlushScope::All)
             }
             FlushState::Commit if policy == ReservePolicy::Steal || self.commit_pays(bytes) => {
-                self.commit_for_space().map(drop)
+                self.committer.commit_for_space().map(drop)
             }
             FlushState::Commit => Ok(()),
         }
@@ -143,45 +107,37 @@ impl TransactionManager {
     /// Returns true if a commit frees metadata for this reservation, and then for others; or if
     /// much of what is kept is for the commit itself.
     fn commit_pays(&self, bytes: u64) -> bool {
-        let slack = (self.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
+        let slack =
+            (self.context.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
         let policy = ReservePolicy::Normal;
-        let is_enough = || self.space.lack(SpaceKind::Metadata, bytes, policy) == 0;
+        let is_enough = || self.context.space.lack(SpaceKind::Metadata, bytes, policy) == 0;
         self.commit_may_free(SpaceKind::Metadata, bytes.saturating_add(slack), policy)
-            || (self.commit_overhead(0, policy) >= slack && is_enough())
-    }
-
-    /// Returns the bytes that the next commit takes beyond what a reservation leaves to it, for
-    /// `references` references and for those and the checksums that are not in their trees yet: a
-    /// long transaction would outgrow the global reserve.
-    fn commit_overhead(&self, references: u64, policy: ReservePolicy) -> u64 {
-        let references = references.saturating_add(self.refs.len() as u64);
-        let checksums = CHECKSUM_FACTOR * self.checksums.bytes() as u64;
-        self.space.commit_overhead(references, checksums, policy)
+            || (self.context.commit_overhead(0, policy) >= slack && is_enough())
     }
 
     /// Reserves `bytes` bytes for data, whole sectors; reads and commits if that helps. Writing
     /// back data for which others hold reservations is left to the caller.
-    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
-        self.check()?;
+    pub(crate) fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
+        self.context.check()?;
         for _ in 0..DATA_COMMITS {
             if let Some(reservation) = self.reserve_data_now(bytes)? {
                 return Ok(reservation);
             }
-            self.merge_pending()?;
+            self.flusher.merge(FlushScope::All)?;
             if !self.commit_may_free(SpaceKind::Data, bytes, ReservePolicy::Normal) {
                 break;
             }
-            self.commit_for_space()?;
+            self.committer.commit_for_space()?;
         }
         self.reserve_data_now(bytes)?.ok_or(Error::NoSpace)
     }
 
-    /// Like [`TransactionManager::reserve_data`], but without commits.
+    /// Like [`Self::reserve_data`], but without commits.
     fn reserve_data_now(&self, bytes: u64) -> Result<Option<Reservation>> {
         loop {
-            match self.space.reserve_data(bytes) {
+            match self.context.space.reserve_data(bytes) {
                 Ok(reservation) => return Ok(Some(reservation)),
-                Err(FlushHint::Unloaded | FlushHint::Chunk) if self.open_up_data()? => {}
+                Err(FlushHint::Unloaded | FlushHint::Chunk) if self.file_data.open_up()? => {}
                 Err(_) => return Ok(None),
             }
         }
@@ -189,19 +145,20 @@ impl TransactionManager {
 
     /// Returns true if a commit may free what a reservation lacks, or space for a chunk.
     fn commit_may_free(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> bool {
-        let lack = self.space.lack(kind, bytes, policy);
-        let (blocks, data) = self.refs.freeable();
+        let lack = self.context.space.lack(kind, bytes, policy);
+        let (blocks, data) = self.context.refs.freeable();
         let blocks = blocks + self.logs.freeable();
-        let blocks = blocks * u64::from(self.volume().geometry().nodesize);
-        let pinned = |kind| self.space.usage(kind).pinned;
+        let blocks = blocks * u64::from(self.context.nodesize());
+        let pinned = |kind| self.context.space.usage(kind).pinned;
         let (metadata, data) =
             (pinned(SpaceKind::Metadata) + blocks, pinned(SpaceKind::Data) + data);
         let (own, other) = match kind {
-            _ if self.space.is_mixed() => (pinned(SpaceKind::Data) + blocks + data, 0),
+            _ if self.context.space.is_mixed() => (pinned(SpaceKind::Data) + blocks + data, 0),
             SpaceKind::Data => (data, metadata),
             SpaceKind::Metadata | SpaceKind::System => (metadata, data),
         };
-        let chunks = self.space.has_groups_being_removed() || !self.space.empty_groups().is_empty();
+        let chunks = self.context.space.has_groups_being_removed()
+            || !self.context.space.empty_groups().is_empty();
         own >= lack || other >= WORTH_A_CHUNK || chunks
     }
 }

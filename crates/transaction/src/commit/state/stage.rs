@@ -3,7 +3,33 @@
 //! 1. `completed <= durable < running`, and `running` is at most two past `completed`.
 //! 2. Only the running transaction has guards; they are counted by kind.
 
-use super::{Failed, JoinKind};
+use thiserror::Error;
+
+/// The kind of a guard, which decides how long into a commit it may join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinKind {
+    /// A thread that waits for the device meanwhile: a sync by the log, a merge that writes leaves
+    /// early.
+    Writing,
+    /// A change on behalf of a caller.
+    Operation,
+    /// The completion of an ordered extent, for which open operations may wait.
+    Finish,
+    /// The committing thread's own work: see
+    /// [`transaction_guard`](super::Commit::transaction_guard).
+    Commit,
+}
+
+/// Why nothing is committed any more.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Failed {
+    /// The first failure.
+    #[error("the filesystem has turned read-only: {0}")]
+    Error(String),
+    /// A caller shut the filesystem down.
+    #[error("the filesystem was shut down")]
+    ShutDown,
+}
 
 /// The stage that the commit of the running transaction has reached.
 ///
