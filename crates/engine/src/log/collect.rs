@@ -73,23 +73,15 @@ pub(super) struct InodeLogger<'a, 'w> {
     pub(super) subvolume: TreeId,
     pub(super) drafts: LogItemBatches,
     /// The inodes still to be logged, and how much of each; usually in the order of their numbers.
-    pub(super) todo: VecDeque<(u64, Wish)>,
+    /// With [`LogMode::All`], only a directory is logged as a whole: see `log_new_dir`.
+    pub(super) todo: VecDeque<(u64, LogMode)>,
     /// By directory, the indexes that DIR_LOG_INDEX items are to cover.
     ranges: BTreeMap<u64, RangeSet>,
     /// The inodes that this logger has handled, and how much of each it logged.
-    seen: BTreeMap<u64, Wish>,
+    seen: BTreeMap<u64, LogMode>,
     /// The inode whose names were looked up last, its names, and those that it lost.
     pub(super) named: Option<(u64, Vec<IndexedLink>, Vec<RemovedName>)>,
     amount: LogVolume,
-}
-
-/// How much of an inode is to be logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// At least its existence, with its current names.
-    Exists,
-    /// All of it if it is a directory, otherwise its existence.
-    Whole,
 }
 
 /// An inode to be logged as a whole.
@@ -164,17 +156,17 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn refresh(mut self) -> LogResult<bool> {
         let stale = self.take_stale()?;
         let any = !stale.is_empty();
-        self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Exists)));
+        self.todo.extend(stale.into_iter().map(|id| (id.number, LogMode::Exists)));
         self.finish()?;
         Ok(any)
     }
 
     /// Logs the inodes in `todo`, and applies all pending changes to the log tree.
     fn finish(&mut self) -> LogResult<()> {
-        while let Some((number, wish)) = self.todo.pop_front() {
-            match wish {
-                Wish::Whole => self.log_new_dir(number)?,
-                Wish::Exists => self.log_next(number)?,
+        while let Some((number, mode)) = self.todo.pop_front() {
+            match mode {
+                LogMode::All => self.log_new_dir(number)?,
+                LogMode::Exists => self.log_next(number)?,
             }
             self.flush_above(EDITS_MAX)?;
         }
@@ -223,7 +215,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn log_next(&mut self, first: u64) -> LogResult<()> {
         let mut numbers: Vec<_> = self.unseen(first).into_iter().collect();
         while numbers.len() < TOGETHER_MAX
-            && let Some(&(number, Wish::Exists)) = self.todo.front()
+            && let Some(&(number, LogMode::Exists)) = self.todo.front()
         {
             self.todo.pop_front();
             numbers.extend(self.unseen(number));
@@ -234,7 +226,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     /// Marks a number as handled, and returns it; `None` if it was handled before.
     fn unseen(&mut self, number: u64) -> Option<u64> {
         let Entry::Vacant(place) = self.seen.entry(number) else { return None };
-        place.insert(Wish::Exists);
+        place.insert(LogMode::Exists);
         Some(number)
     }
 
@@ -242,7 +234,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn log_new_dir(&mut self, number: u64) -> LogResult<()> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
-            Some(_) if self.seen.get(&number) == Some(&Wish::Whole) => Ok(()),
+            Some(_) if self.seen.get(&number) == Some(&LogMode::All) => Ok(()),
             Some(inode) => self.log_whole(&InodeToLog { inode: &inode, data: None }).map(drop),
             None => self.log_existence_of(vec![number]),
         }
@@ -255,7 +247,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let version = inode.xattrs_version();
         self.check_loggable(inode)?;
         let before = self.begin(&[inode.id().number], LogMode::All)?[0];
-        self.seen.insert(inode.id().number, Wish::Whole);
+        self.seen.insert(inode.id().number, LogMode::All);
         // Changes after this stamp do not count as logged.
         let stamp = inode.stamp(self.running);
         if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {
@@ -358,7 +350,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn log_previous_owners(&mut self, names: impl IntoIterator<Item = (u64, u32)>) {
         let names = names.into_iter().map(|(dir, hash)| (self.id(dir), hash));
         let left = self.nodes.log_tracker().left(self.running, names);
-        self.todo.extend(left.into_iter().map(|other| (other, Wish::Exists)));
+        self.todo.extend(left.into_iter().map(|other| (other, LogMode::Exists)));
     }
 
     /// Queues a directory for logging if it is new or moved.
@@ -366,7 +358,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
         if is_new || self.nodes.log_tracker().lost_any(self.running, inode.id())? {
-            self.todo.push_back((dir, Wish::Exists));
+            self.todo.push_back((dir, LogMode::Exists));
         }
         Ok(())
     }
@@ -399,7 +391,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             if !committed {
                 continue;
             }
-            self.todo.push_back((dir, Wish::Exists));
+            self.todo.push_back((dir, LogMode::Exists));
             match self.inode(dir)? {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
                 // The entry is removed with its directory, if that is known to have lost its own
@@ -422,7 +414,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.ranges.remove(&number);
         let (lost, removed_entries) =
             (log_tracker.lost(self.running, id).0, log_tracker.take_departed(self.running, id));
-        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, Wish::Exists)));
+        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, LogMode::Exists)));
         self.log_lost(&lost)
     }
 
@@ -496,11 +488,11 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
                 if entry.kind == DirEntryKind::Regular {
                     names.push((entry.hash(), number));
                 }
-                let wish = match entry.kind {
-                    DirEntryKind::Directory => Wish::Whole,
-                    _ => Wish::Exists,
+                let mode = match entry.kind {
+                    DirEntryKind::Directory => LogMode::All,
+                    _ => LogMode::Exists,
                 };
-                self.todo.push_back((number, wish));
+                self.todo.push_back((number, mode));
                 end = entry.index + 1;
             }
             self.flush_above(EDITS_MAX)?;
@@ -526,7 +518,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
                 self.drafts.remove(Key::new(number, ItemKind::DIR_INDEX, index));
             }
         }
-        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, Wish::Exists)));
+        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, LogMode::Exists)));
         removed_entries.listed
     }
 

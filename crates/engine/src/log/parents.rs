@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use userbtrfs_format::FileKind;
 use userbtrfs_transaction::FullCommitReason;
 
-use super::collect::{InodeLogger, LogResult, Wish};
+use super::collect::{InodeLogger, LogResult};
 use crate::inode::{Inode, Link, LogMode, LoggedState, NamesToLog, PreviousLogState};
 
 impl InodeLogger<'_, '_> {
@@ -69,7 +69,7 @@ impl InodeLogger<'_, '_> {
         if dirs.iter().any(|dir| log_tracker.needs_commit(self.running, self.id(*dir))) {
             return Err(FullCommitReason::NameMoved);
         }
-        self.todo.extend(dirs.into_iter().map(|dir| (dir, Wish::Whole)));
+        self.todo.extend(dirs.into_iter().map(|dir| (dir, LogMode::All)));
         Ok(())
     }
     /// Returns an error if a full commit is needed instead of logging these new entries of a
