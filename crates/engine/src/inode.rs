@@ -38,6 +38,7 @@ mod tree;
 pub(crate) use dir::entry::{Entry, EntryTarget, Link, subvolume_name};
 pub(crate) use dir::lookup::{DirPosition, NamesToLog};
 pub(crate) use flush::run::DelayedItemsFlusher;
+pub(crate) use incore::extent_map::{ExtentMap, ExtentMapKind, InlineData};
 pub(crate) use incore::inode::{EXTENTS_MAX, InMemory, Inode};
 pub(crate) use log_state::range_set::{Coalesced, RangeSet};
 pub(crate) use log_state::tracker::{
@@ -55,9 +56,7 @@ pub use ops::setattr::Membership;
 pub(crate) use ops::setattr::SetAttributes;
 pub(crate) use ops::xattr::{PutXattr, XattrKind};
 pub(crate) use pending::delayed_items::{IndexedLink, RefIndex};
-pub(crate) use pending::extents::{
-    ExtentChanges, Inline, PendingExtent, PendingExtentKind, reference,
-};
+pub(crate) use pending::extents::{ExtentChanges, reference};
 pub(crate) use tree::ondisk::lookup_in_roots;
 pub(crate) use userbtrfs_transaction::TreeRoots;
 

@@ -7,9 +7,9 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
-use crate::data::{BackingExtents, ErrSeq, ExtentMapKind, ExtentMaps, FilePages, Stream, Times};
+use crate::data::{BackingExtents, ErrSeq, ExtentMaps, FilePages, Stream, Times};
 use crate::error::{Error, Result};
-use crate::inode::{EMPTY_DIR, InodeRef};
+use crate::inode::{EMPTY_DIR, ExtentMapKind, InodeRef};
 
 /// An open regular file. Every call may be made from any thread.
 ///
@@ -44,7 +44,9 @@ pub struct Extent {
     pub kind: ExtentKind,
 }
 
-/// The extent or hole of a range of a file.
+/// The extent or hole of a range of a file: what an EXTENT_DATA item says of it
+/// ([`userbtrfs_format::FileExtentKind`]), or a delayed extent, without inline data and with the
+/// fields that a user can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// No extent: it reads as zeros.
@@ -279,10 +281,10 @@ impl File {
                 ExtentMapKind::Hole => ExtentKind::Hole,
                 ExtentMapKind::Prealloc(extent) => ExtentKind::Prealloc { logical: extent.disk.0 },
                 ExtentMapKind::Inline(..) => ExtentKind::Inline,
-                ExtentMapKind::Regular { extent, compression, skip } => ExtentKind::Data {
+                ExtentMapKind::Regular(extent, compression) => ExtentKind::Data {
                     logical: extent.disk.0,
                     disk_bytes: extent.disk_bytes,
-                    offset: extent.offset + skip,
+                    offset: extent.offset,
                     compression,
                 },
             };

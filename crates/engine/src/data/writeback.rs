@@ -28,7 +28,7 @@ use userbtrfs_transaction::Reservation;
 use super::writeback::batch::{Failed, FileJob, Origin, WritebackBatch};
 use super::writeback::context::{SECTOR, WriteContext, sector_start, size_of};
 use super::writeback::reservation::DelallocReserved;
-use super::{DirtyRuns, ExtentMapKind, ExtentMaps, FilePages, OrderedExtents};
+use super::{DirtyRuns, ExtentMaps, FilePages, OrderedExtents};
 use crate::error::{Error, Result, Unwritten};
 
 /// The most files that are written in one batch.
@@ -193,13 +193,7 @@ impl WriteContext {
             ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
-            bytes += match &segment.kind {
-                ExtentMapKind::Hole => 0,
-                ExtentMapKind::Inline(data) => data.ram_bytes(),
-                ExtentMapKind::Prealloc(_) | ExtentMapKind::Regular { .. } => {
-                    segment.end - segment.start
-                }
-            };
+            bytes += segment.counted_bytes();
         }
         Ok(bytes)
     }

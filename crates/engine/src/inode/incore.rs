@@ -1,7 +1,9 @@
 //! Inodes in memory.
 //!
 //! Read [`inode`] first: one inode, its state and its locks. [`inode_cache`] keeps the inodes of a
-//! filesystem by number, as Linux's inode cache does.
+//! filesystem by number, as Linux's inode cache does. [`extent_map`] is a range of a file, and what
+//! holds it.
 
+pub(in crate::inode) mod extent_map;
 pub(in crate::inode) mod inode;
 pub(in crate::inode) mod inode_cache;

@@ -117,7 +117,7 @@ impl Lab {
         let (kind, len) = (HandleKind::Operation, bytes.len() as u64);
         let more = len.cast_signed() - inode.item().nbytes.cast_signed();
         let put = |file: &mut FileChange<'_>| {
-            file.put(0, 4096, PendingExtentKind::Inline(Inline::plain(bytes)), false);
+            file.put(0, 4096, ExtentMapKind::Inline(InlineData::plain(bytes)), false);
             file.add_bytes(more);
             file.set_size(len);
             file.set_disk_size(len);
@@ -126,7 +126,7 @@ impl Lab {
     }
 
     /// Returns the pending content at the start of a file.
-    fn content(&self, id: InodeId) -> Option<PendingExtentKind> {
+    fn content(&self, id: InodeId) -> Option<ExtentMapKind> {
         let inode = self.nodes.inode(id).unwrap();
         inode.pending_extents(0, 1, 1).0.pop().map(|extent| extent.kind)
     }
@@ -187,7 +187,7 @@ fn pending_content_overrides_tree() {
     lab.transactions.merge_pending().unwrap();
     assert_eq!(lab.content(file), None);
     lab.write_inline(file, b"second");
-    assert_eq!(lab.content(file), Some(PendingExtentKind::Inline(Inline::plain(*b"second"))));
+    assert_eq!(lab.content(file), Some(ExtentMapKind::Inline(InlineData::plain(*b"second"))));
     lab.each_way(|lab| {
         let item = lab.nodes.item(file).unwrap();
         assert_eq!((item.size, item.nbytes), (6, 6));

@@ -16,8 +16,8 @@
 use smallvec::SmallVec;
 use userbtrfs_btree::Cursor;
 use userbtrfs_format::{
-    FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key,
-    Logical, RegularExtent, SECTOR_SIZE,
+    FileExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key, Logical, RegularExtent,
+    SECTOR_SIZE,
 };
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::FullCommitReason;
@@ -25,11 +25,8 @@ use userbtrfs_volume::Range;
 
 use super::collect::{InodeLogger, LogResult};
 use super::draft::keys_of;
-use crate::data::{
-    BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData, OrderedExtents,
-    SectorChecksums,
-};
-use crate::inode::{EXTENTS_MAX, Inode, RangeSet};
+use crate::data::{BackingExtents, ExtentMaps, OrderedExtents, SectorChecksums};
+use crate::inode::{EXTENTS_MAX, ExtentMap, ExtentMapKind, Inode, RangeSet};
 
 /// Bytes of data whose checksums are looked up at once.
 const SUMMED_MAX: u64 = 16 << 20;
@@ -169,35 +166,24 @@ impl InodeLogger<'_, '_> {
         segment: &ExtentMap,
         size: u64,
     ) -> LogResult<()> {
-        let (start, bytes) = (segment.start, segment.end - segment.start);
-        let (kind, compression) = match &segment.kind {
+        let shorter;
+        let segment = match &segment.kind {
             ExtentMapKind::Hole => {
-                let bytes = bytes.min(sector_end(size).saturating_sub(start));
-                if bytes == 0 {
+                let end = segment.end.min(sector_end(size));
+                if end <= segment.start {
                     return Ok(());
                 }
-                let hole = HoleExtent { bytes, offset: 0, ram_bytes: bytes };
-                (FileExtentKind::Hole(hole), None)
+                shorter = segment.part(segment.start, end);
+                &shorter
             }
-            ExtentMapKind::Inline(InlineData::Item(leaf, slot)) => {
-                let item = leaf.item(*slot).data;
-                let stored = FileExtent::parse(start, item).expect("verified with its block");
-                (stored.kind, stored.compression)
+            ExtentMapKind::Regular(extent, compression) if source.checksummed => {
+                self.log_sums(source, extent, compression.is_some())?;
+                segment
             }
-            ExtentMapKind::Inline(InlineData::Memory(inline)) => inline.as_item(),
-            ExtentMapKind::Prealloc(part) => {
-                (FileExtentKind::Prealloc(RegularExtent { bytes, ..*part }), None)
-            }
-            ExtentMapKind::Regular { extent, compression, skip } => {
-                let part = RegularExtent { offset: extent.offset + skip, bytes, ..*extent };
-                if source.checksummed {
-                    self.log_sums(source, &part, compression.is_some())?;
-                }
-                (FileExtentKind::Regular(part), *compression)
-            }
+            _ => segment,
         };
-        let key = Key::new(source.id.number, ItemKind::EXTENT_DATA, start);
-        let item = FileExtent { generation: self.running, compression, kind };
+        let key = Key::new(source.id.number, ItemKind::EXTENT_DATA, segment.start);
+        let item = segment.to_item(self.running);
         self.drafts.put_with(key, |content| item.encode_into(content));
         Ok(())
     }

@@ -7,16 +7,15 @@
 
 mod tree;
 
-use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InlineExtent, InodeItem, ItemError,
-    ItemKind, Key, RegularExtent, SECTOR_SIZE, dir_entries, dir_log_end,
+    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InodeItem, ItemError, ItemKind, Key,
+    SECTOR_SIZE, dir_entries, dir_log_end,
 };
 
 pub(super) use tree::{KeyRange, LogTree, Logs};
 
 use crate::error::LogDamage;
-use crate::inode::{EntryTarget, Link, NamesItem};
+use crate::inode::{EntryTarget, ExtentMap, ExtentMapKind, InlineData, Link, NamesItem};
 
 /// An item of a log.
 pub(super) enum LogItem<'a> {
@@ -28,8 +27,8 @@ pub(super) enum LogItem<'a> {
     Xattrs(Xattrs<'a>),
     /// An entry of a directory.
     Entry(LoggedEntry<'a>),
-    /// A range of a file.
-    Extent(LoggedExtent<'a>),
+    /// A range of a file: whole sectors. Bytes may follow behind the first sector of inline data.
+    Extent(ExtentMap),
 }
 
 /// Names and values.
@@ -42,34 +41,6 @@ pub(super) struct LoggedEntry<'a> {
     pub(super) name: &'a [u8],
     pub(super) kind: DirEntryKind,
     pub(super) target: EntryTarget,
-}
-
-/// A range of a file, in whole sectors, and its content.
-pub(super) struct LoggedExtent<'a> {
-    /// Where it starts in the file.
-    pub(super) start: u64,
-    /// Where it ends.
-    pub(super) end: u64,
-    pub(super) content: Content<'a>,
-}
-
-/// The content of a range of a file.
-pub(super) enum Content<'a> {
-    Hole,
-    /// The bytes from the start of the range; others may follow behind the first sector.
-    Inline(InlineExtent<'a>, Option<Compression>),
-    Prealloc(RegularExtent),
-    Regular(RegularExtent, Option<Compression>),
-}
-
-impl Content<'_> {
-    /// Returns the extent on disk, `None` if there is none.
-    pub(super) fn on_disk(&self) -> Option<&RegularExtent> {
-        match self {
-            Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
-            Self::Hole | Self::Inline(..) => None,
-        }
-    }
 }
 
 /// The most bytes of inline data.
@@ -130,24 +101,24 @@ fn entry(index: u64, data: &[u8]) -> Result<LoggedEntry<'_>, LogDamage> {
     Ok(LoggedEntry { index, name, kind, target: EntryTarget::from_disk(&entry) })
 }
 
-fn extent(start: u64, data: &[u8]) -> Result<LoggedExtent<'_>, LogDamage> {
+fn extent(start: u64, data: &[u8]) -> Result<ExtentMap, LogDamage> {
     let extent = FileExtent::parse(start, data)?;
-    let (bytes, content) = match extent.kind {
+    let (bytes, kind) = match extent.kind {
         FileExtentKind::Inline(inline) if inline.data.len() > INLINE_MAX => {
             return Err(LogDamage::Inline(inline.data.len()));
         }
         FileExtentKind::Inline(inline) => {
-            (u64::from(SECTOR_SIZE), Content::Inline(inline, extent.compression))
+            let inline = InlineData::copied(&inline, extent.compression);
+            (u64::from(SECTOR_SIZE), ExtentMapKind::Inline(inline))
         }
-        FileExtentKind::Hole(hole) => (hole.bytes, Content::Hole),
-        FileExtentKind::Prealloc(extent) => (extent.bytes, Content::Prealloc(extent)),
-        FileExtentKind::Regular(found) => {
-            (found.bytes, Content::Regular(found, extent.compression))
+        _ => {
+            let kind = ExtentMapKind::of_item(&extent).expect("inline data is handled above");
+            (extent.file_bytes(), kind)
         }
     };
     let end = start.checked_add(bytes).filter(|end| *end <= FILE_END + 1);
     let overflow = ItemError::Overflow { field: "file range", start, len: bytes };
-    Ok(LoggedExtent { start, end: end.ok_or(overflow)?, content })
+    Ok(ExtentMap { start, end: end.ok_or(overflow)?, kind })
 }
 
 #[cfg(test)]

@@ -372,7 +372,7 @@ impl<'a> Replay<'a> {
                 Ok(())
             }
             (Stage::Rest, LogItem::Extent(extent)) => {
-                self.extent(key, &extent, data, extents, report)
+                self.extent(key, extent, data, extents, report)
             }
             _ => Ok(()),
         }

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use userbtrfs_format::RegularExtent;
 use userbtrfs_testkit::devices::SparseImage;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::Time;
@@ -12,8 +11,8 @@ use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
 use userbtrfs_transaction::HandleKind;
 
 use super::*;
-use crate::data::{BackingExtents, ExtentMapKind, ExtentMaps};
-use crate::inode::{FileChange, PendingExtentKind};
+use crate::data::{BackingExtents, ExtentMaps};
+use crate::inode::{ExtentMapKind, FileChange};
 
 const KIB: u64 = 1024;
 
@@ -28,16 +27,8 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
     let mut segments = ExtentMaps::new(inner.nodes.tree_roots(), &source, range.start, range.end);
     let mut parts = Vec::new();
     while let Some(segment) = segments.next().unwrap() {
-        let ExtentMapKind::Regular { extent, compression, skip } = segment.kind else {
-            panic!("all of it was written")
-        };
-        let bytes = segment.end - segment.start;
-        let part = RegularExtent { offset: extent.offset + skip, bytes, ..extent };
-        parts.push((
-            at + segment.start - range.start,
-            bytes,
-            PendingExtentKind::Regular(part, compression),
-        ));
+        assert!(matches!(segment.kind, ExtentMapKind::Regular(..)), "all of it was written");
+        parts.push((at + segment.start - range.start, segment.end - segment.start, segment.kind));
     }
     let reserved = inner.nodes.reserve(20).unwrap();
     let put = |file: &mut FileChange<'_>| {

@@ -17,9 +17,9 @@ use crate::data::writeback::context::{
     SECTOR, WriteContext, end_of, sector_end, sector_start, size_of,
 };
 use crate::data::writeback::write_extent::{difference, whole_extent};
-use crate::data::{ExtentMapKind, ExtentMaps, FilePages};
+use crate::data::{ExtentMaps, FilePages};
 use crate::error::{Error, Result};
-use crate::inode::{PendingExtentKind, TreeRoots};
+use crate::inode::{ExtentMapKind, TreeRoots};
 
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
@@ -166,7 +166,7 @@ impl WriteContext {
                 change.set_preallocated();
                 for (start, extent) in &extents {
                     let end = start + extent.bytes;
-                    change.put(*start, end, PendingExtentKind::Prealloc(*extent), true);
+                    change.put(*start, end, ExtentMapKind::Prealloc(*extent), true);
                     change.add_bytes(difference(extent.bytes, 0));
                 }
             },

@@ -21,9 +21,9 @@ use crate::data::writeback::context::{
 };
 use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved};
 use crate::data::writeback::write_extent::difference;
-use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
+use crate::data::{Delta, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
-use crate::inode::{Inline, PendingExtentKind};
+use crate::inode::{ExtentMapKind, InlineData};
 
 /// The rest of a truncated inline file: its bytes, and how many there were before.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
@@ -129,11 +129,11 @@ impl WriteContext {
                     change.cut_size(size);
                     change.touch();
                 }
-                change.put(start, u64::MAX, PendingExtentKind::Hole, false);
+                change.put(start, u64::MAX, ExtentMapKind::Hole, false);
                 change.add_bytes(difference(0, bytes));
                 if let Some((data, before)) = inline {
                     change.add_bytes(difference(data.len() as u64, before));
-                    change.put(0, SECTOR, PendingExtentKind::Inline(Inline::plain(data)), false);
+                    change.put(0, SECTOR, ExtentMapKind::Inline(InlineData::plain(data)), false);
                 }
                 let known = if start > keep { start } else { size };
                 change.set_disk_size(change.disk_size().min(known));
@@ -189,7 +189,7 @@ impl WriteContext {
                 Some(reservation),
                 |change| {
                     for hole in &holes {
-                        change.put(hole.start, hole.end, PendingExtentKind::Hole, false);
+                        change.put(hole.start, hole.end, ExtentMapKind::Hole, false);
                     }
                     change.add_bytes(difference(0, bytes));
                     times.touch(change);
@@ -220,15 +220,10 @@ impl WriteContext {
         for _ in 0..most {
             let Some(segment) = segments.next()? else { break };
             end = segment.end;
-            let len = match &segment.kind {
-                ExtentMapKind::Hole => continue,
-                ExtentMapKind::Inline(data) => data.ram_bytes(),
-                _ => segment.end - segment.start,
-            };
-            if !wanted(&segment.kind) {
+            if matches!(segment.kind, ExtentMapKind::Hole) || !wanted(&segment.kind) {
                 continue;
             }
-            bytes += len;
+            bytes += segment.counted_bytes();
             match holes.last_mut() {
                 Some(last) if last.end == segment.start => last.end = segment.end,
                 _ => holes.push(segment.start..segment.end),

@@ -22,9 +22,9 @@ use crate::data::writeback::context::{
 };
 use crate::data::writeback::nocow::INLINE_MAX;
 use crate::data::writeback::reservation::{CUT_ITEMS, SpaceNeeded};
-use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
+use crate::data::{Delta, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
-use crate::inode::{FileChange, TreeRoots};
+use crate::inode::{ExtentMapKind, FileChange, TreeRoots};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
@@ -251,7 +251,7 @@ impl WriteContext {
         let mut segments =
             ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
-            if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular { .. }) {
+            if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular(..)) {
                 return Ok(true);
             }
         }

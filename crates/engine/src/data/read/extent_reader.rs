@@ -5,15 +5,14 @@
 //!    for repair: see `repair`.
 //! 2. The memory kept of a compressed extent is at most twice what the piece needs.
 
-use userbtrfs_btree::NodeRef;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
-use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
+use userbtrfs_format::{Logical, SECTOR_SIZE};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
 use crate::data::read::checksums::SectorChecksums;
-use crate::data::{BackingExtents, InlineData, ReadRequest, ReadSource};
+use crate::data::{BackingExtents, ReadRequest, ReadSource};
 use crate::error::{DataError, Error, Result};
 use crate::inode::TreeRoots;
 
@@ -167,27 +166,13 @@ fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
     let ReadSource::Inline { data, skip } = &piece.source else {
         unreachable!("called for inline pieces")
     };
-    let (inline, compression) = match data {
-        InlineData::Item(leaf, slot) => inline_in(leaf, *slot),
-        InlineData::Memory(inline) => inline.as_item(),
-    };
-    let FileExtentKind::Inline(inline) = inline else {
-        unreachable!("the slot was taken from an inline extent")
-    };
-    let len = to_usize(inline.ram_bytes);
+    let len = to_usize(data.ram_bytes());
     let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR));
-    match compression {
-        None => buffer[..len].copy_from_slice(inline.data),
-        Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer[..len])?,
+    match data.compression() {
+        None => buffer[..len].copy_from_slice(data.stored()),
+        Some(how) => decompress(file, piece, Logical(0), how, data.stored(), &mut buffer[..len])?,
     }
     Ok(part(buffer, *skip, piece.len))
-}
-
-/// Returns the inline data of an item of a leaf.
-fn inline_in(leaf: &NodeRef, slot: usize) -> (FileExtentKind<'_>, Option<Compression>) {
-    let item = leaf.item(slot);
-    let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
-    (extent.kind, extent.compression)
 }
 
 fn decompress(

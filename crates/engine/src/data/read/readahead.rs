@@ -13,11 +13,9 @@ use userbtrfs_sync::Arc;
 
 use crate::data::cache::file_pages::{BLOCK, FilePages, Version};
 use crate::data::read::extent_reader::{ExtentReader, ReadDone};
-use crate::data::{
-    BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, ReadExtents, ReadRequest, pieces,
-};
+use crate::data::{BackingExtents, ExtentMaps, ReadExtents, ReadRequest, pieces};
 use crate::error::{Error, Result};
-use crate::inode::TreeRoots;
+use crate::inode::{ExtentMap, ExtentMapKind, TreeRoots};
 
 /// The longest uncompressed piece of a stream, in bytes: the largest buffer whose memory is reused,
 /// which avoids page faults; it also stays in the processor's cache.

@@ -10,9 +10,9 @@ use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{Logical, SECTOR_SIZE};
 use userbtrfs_volume::Range;
 
-use crate::data::{BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
+use crate::data::{BackingExtents, ExtentMaps};
 use crate::error::Result;
-use crate::inode::TreeRoots;
+use crate::inode::{ExtentMap, ExtentMapKind, InlineData, TreeRoots};
 
 /// A piece: a part of a file that is read in one go.
 #[derive(Clone, Debug)]
@@ -90,8 +90,8 @@ pub(crate) fn pieces(
         let before = found.len();
         // A long extent is not cut into more pieces than can be used.
         let end = segment.end.min(segment.start.saturating_add(memory));
-        let cut = end < segment.end && matches!(segment.kind, ExtentMapKind::Regular { .. });
-        let segment = if cut { ExtentMap { end, ..segment } } else { segment };
+        let cut = end < segment.end && matches!(segment.kind, ExtentMapKind::Regular(..));
+        let segment = if cut { segment.part(segment.start, end) } else { segment };
         split(&segment, len_max, &mut found);
         cost += found[before..].iter().map(ReadRequest::cost).sum::<u64>();
         if cut {
@@ -107,15 +107,13 @@ fn split(segment: &ExtentMap, len_max: u64, found: &mut Vec<ReadRequest>) {
     let source = match kind {
         ExtentMapKind::Hole | ExtentMapKind::Prealloc(_) => ReadSource::Zeros,
         ExtentMapKind::Inline(data) => ReadSource::Inline { data: data.clone(), skip: start },
-        ExtentMapKind::Regular { extent, compression: Some(compression), skip } => {
-            ReadSource::Disk {
-                range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
-                compression: Some((*compression, extent.ram_bytes)),
-                skip: extent.offset + skip,
-            }
-        }
-        ExtentMapKind::Regular { extent, compression: None, skip } => {
-            let disk = extent.disk.0 + extent.offset + skip;
+        ExtentMapKind::Regular(extent, Some(compression)) => ReadSource::Disk {
+            range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
+            compression: Some((*compression, extent.ram_bytes)),
+            skip: extent.offset,
+        },
+        ExtentMapKind::Regular(extent, None) => {
+            let disk = extent.disk.0 + extent.offset;
             return split_plain(start, len, disk, len_max, found);
         }
     };

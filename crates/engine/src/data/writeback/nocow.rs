@@ -8,16 +8,15 @@
 //! 3. Everything else is copied on write.
 
 use smallvec::smallvec;
-use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::NocowGuard;
 
 use crate::data::writeback::context::{SECTOR, WriteContext};
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};
-use crate::data::{DirtyRun, ExtentMap, ExtentMapKind, ExtentMaps, FilePages};
+use crate::data::{DirtyRun, ExtentMaps, FilePages};
 use crate::error::Result;
-use crate::inode::reference;
+use crate::inode::{ExtentMap, ExtentMapKind, reference};
 
 /// The longest file that is stored inline, in bytes: the default of Linux.
 pub(in crate::data) const INLINE_MAX: u64 = 2048;
@@ -110,14 +109,9 @@ impl WriteContext {
     ) -> Result<Option<WriteTarget>> {
         let extent = match &segment.kind {
             ExtentMapKind::Prealloc(extent) => *extent,
-            ExtentMapKind::Regular { extent, compression: None::<Compression>, skip }
-                if item.flags.contains(IN_PLACE) =>
-            {
-                RegularExtent { offset: extent.offset + skip, ..*extent }
-            }
+            ExtentMapKind::Regular(extent, None) if item.flags.contains(IN_PLACE) => *extent,
             _ => return Ok(None),
         };
-        let extent = RegularExtent { bytes: segment.end - segment.start, ..extent };
         let hold = self.hold_if_only_user(pages, segment.start, &extent, asked)?;
         Ok(hold.map(|hold| match segment.kind {
             ExtentMapKind::Prealloc(_) => WriteTarget::Prealloc { extent, _hold: hold },

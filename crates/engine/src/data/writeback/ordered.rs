@@ -20,7 +20,7 @@ use crate::data::writeback::tell;
 use crate::data::writeback::write_extent::WriteExtent;
 use crate::data::{BackingExtents, FilePages};
 use crate::error::Result;
-use crate::inode::{ExtentChanges, FileChange, PendingExtent};
+use crate::inode::{ExtentChanges, ExtentMap, FileChange};
 
 /// The data of one file in flight.
 pub(crate) struct OrderedExtents<'a> {
@@ -83,7 +83,7 @@ impl<'a> OrderedExtents<'a> {
         self.size
     }
 
-    fn extents(&self) -> impl Iterator<Item = PendingExtent> {
+    fn extents(&self) -> impl Iterator<Item = ExtentMap> {
         self.write_extents().filter_map(WriteExtent::extent)
     }
 

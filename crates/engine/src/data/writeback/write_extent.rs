@@ -9,7 +9,7 @@ use userbtrfs_volume::Slice;
 
 use crate::data::DirtyRun;
 use crate::data::writeback::context::SECTOR;
-use crate::inode::{FileChange, Inline, PendingExtent, PendingExtentKind};
+use crate::inode::{ExtentMap, ExtentMapKind, FileChange, InlineData};
 
 /// The target of a range of a file.
 #[derive(Clone, Debug)]
@@ -92,21 +92,21 @@ impl WriteExtent {
     }
 
     /// Returns the extent that is added to the file; `None` if the present one stays.
-    pub(in crate::data) fn extent(&self) -> Option<PendingExtent> {
+    pub(in crate::data) fn extent(&self) -> Option<ExtentMap> {
         let bytes = self.run.len();
         let kind = match &self.place {
             WriteTarget::Same { .. } => return None,
-            WriteTarget::Inline(data) => PendingExtentKind::Inline(Inline::plain(Arc::clone(data))),
-            WriteTarget::Prealloc { extent, .. } => PendingExtentKind::Regular(*extent, None),
-            WriteTarget::New(disk) => PendingExtentKind::Regular(whole_extent(*disk, bytes), None),
+            WriteTarget::Inline(data) => ExtentMapKind::Inline(InlineData::plain(Arc::clone(data))),
+            WriteTarget::Prealloc { extent, .. } => ExtentMapKind::Regular(*extent, None),
+            WriteTarget::New(disk) => ExtentMapKind::Regular(whole_extent(*disk, bytes), None),
         };
-        Some(PendingExtent { start: self.run.start, end: self.run.end, kind })
+        Some(ExtentMap { start: self.run.start, end: self.run.end, kind })
     }
 
     /// Puts the extent into the file. `beneath` is the bytes that the file counts for what it
     /// replaces.
     pub(in crate::data) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
-        let Some(PendingExtent { start, end, kind }) = self.extent() else {
+        let Some(ExtentMap { start, end, kind }) = self.extent() else {
             return change.overwritten();
         };
         let holds = match &self.place {

@@ -14,17 +14,17 @@
 //!    time.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
-use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_format::{FileExtent, ItemKind, Key, SECTOR_SIZE};
 use userbtrfs_transaction::{Damage, Result};
 
 use crate::inode::TreeRoots;
-use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
+use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
+use crate::inode::pending::extents::{ExtentChanges, Replaced};
 
 /// The new content of an EXTENT_DATA item.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::inode) struct ExtentData {
-    kind: PendingExtentKind,
-    bytes: u64,
+    extent: ExtentMap,
     generation: u64,
 }
 
@@ -66,7 +66,7 @@ struct Stored {
     end: u64,
     generation: u64,
     /// `None` for inline data.
-    kind: Option<PendingExtentKind>,
+    kind: Option<ExtentMapKind>,
 }
 
 impl DropExtents<'_> {
@@ -91,7 +91,7 @@ impl DropExtents<'_> {
 
     /// Adds the edits of pending ranges that start before an offset.
     fn place(&self, end: u64, cuts: &mut ExtentSplits) {
-        for PendingExtent { start, end, kind } in self.extents.starting(cuts.placed, end) {
+        for ExtentMap { start, end, kind } in self.extents.starting(cuts.placed, end) {
             let end = self.end_of_item(start, end, &kind);
             cuts.changes.extend(end.map(|end| self.item(start, end, kind)));
         }
@@ -100,17 +100,18 @@ impl DropExtents<'_> {
     }
 
     /// Returns the end of the item of a pending range; `None` if it has no item.
-    fn end_of_item(&self, start: u64, end: u64, kind: &PendingExtentKind) -> Option<u64> {
+    fn end_of_item(&self, start: u64, end: u64, kind: &ExtentMapKind) -> Option<u64> {
         match kind {
-            PendingExtentKind::Hole => {
+            ExtentMapKind::Hole => {
                 self.holes.map(|(_, size)| size.min(end)).filter(|end| start < *end)
             }
             _ => Some(end),
         }
     }
 
-    fn item(&self, start: u64, end: u64, kind: PendingExtentKind) -> ExtentEdit {
-        (start, Some(ExtentData { kind, bytes: end - start, generation: self.generation }))
+    fn item(&self, start: u64, end: u64, kind: ExtentMapKind) -> ExtentEdit {
+        let extent = ExtentMap { start, end, kind };
+        (start, Some(ExtentData { extent, generation: self.generation }))
     }
 
     /// Cuts items from the start of a range on, while ranges follow closely; returns the start of
@@ -144,8 +145,9 @@ impl DropExtents<'_> {
         let gaps = self.extents.gaps(item.start, item.end);
         for &(from, to) in &gaps {
             let part = |end: u64| {
-                let (kind, bytes) = (kind.part(from - item.start, end - from), end - from);
-                (from, Some(ExtentData { kind, bytes, generation: item.generation }))
+                let kind = kind.part(from - item.start, end - from);
+                let extent = ExtentMap { start: from, end, kind };
+                (from, Some(ExtentData { extent, generation: item.generation }))
             };
             let is_new = from > item.start;
             cuts.remnants.extend(is_new.then(|| part(item.end)));
@@ -172,12 +174,12 @@ impl DropExtents<'_> {
             let mut items = self.items(at)?;
             while let Some(item) = items.next()?.filter(|item| item.start < end) {
                 if at < item.start {
-                    cuts.changes.push(self.item(at, item.start, PendingExtentKind::Hole));
+                    cuts.changes.push(self.item(at, item.start, ExtentMapKind::Hole));
                 }
                 at = item.end;
             }
             if at < end {
-                cuts.changes.push(self.item(at, end, PendingExtentKind::Hole));
+                cuts.changes.push(self.item(at, end, ExtentMapKind::Hole));
             }
         }
         Ok(())
@@ -239,14 +241,7 @@ impl Stored {
     fn parse(start: u64, data: &[u8]) -> Self {
         let extent = FileExtent::parse(start, data).expect("verified with its block");
         let bytes = extent.file_bytes().max(1).next_multiple_of(u64::from(SECTOR_SIZE));
-        let kind = match extent.kind {
-            FileExtentKind::Inline(_) => None,
-            FileExtentKind::Hole(_) => Some(PendingExtentKind::Hole),
-            FileExtentKind::Prealloc(prealloc) => Some(PendingExtentKind::Prealloc(prealloc)),
-            FileExtentKind::Regular(regular) => {
-                Some(PendingExtentKind::Regular(regular, extent.compression))
-            }
-        };
+        let kind = ExtentMapKind::of_item(&extent);
         Self { start, end: start + bytes, generation: extent.generation, kind }
     }
 }
@@ -254,18 +249,7 @@ impl Stored {
 impl ExtentData {
     /// Returns the encoded item.
     pub(in crate::inode) fn encode(&self) -> Vec<u8> {
-        let (generation, ram_bytes) = (self.generation, self.bytes);
-        let (kind, compression) = match &self.kind {
-            PendingExtentKind::Hole => {
-                (FileExtentKind::Hole(HoleExtent { bytes: self.bytes, offset: 0, ram_bytes }), None)
-            }
-            PendingExtentKind::Inline(inline) => inline.as_item(),
-            PendingExtentKind::Prealloc(extent) => (FileExtentKind::Prealloc(*extent), None),
-            PendingExtentKind::Regular(extent, compression) => {
-                (FileExtentKind::Regular(*extent), *compression)
-            }
-        };
-        FileExtent { generation, compression, kind }.encode()
+        self.extent.to_item(self.generation).encode()
     }
 }
 

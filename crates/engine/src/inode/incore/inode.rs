@@ -25,10 +25,10 @@ use crate::inode::log_state::range_set::RangeSet;
 use crate::inode::log_state::tracker::ChangeVersion;
 use crate::inode::pending::deferred_dir_items::DeferredDirItems;
 use crate::inode::pending::delayed_items::{Delayed, DelayedItems, RefIndex};
-use crate::inode::pending::extents::{ExtentChanges, PendingExtent, few_until, flattened};
+use crate::inode::pending::extents::{ExtentChanges, few_until, flattened};
 use crate::inode::tree::ondisk;
 use crate::inode::tree::ondisk::InodeRefLen;
-use crate::inode::{Entry, EntryTarget, TreeRoots};
+use crate::inode::{Entry, EntryTarget, ExtentMap, TreeRoots};
 
 /// An inode in memory.
 pub(crate) struct Inode {
@@ -303,7 +303,7 @@ impl Inode {
         start: u64,
         end: u64,
         max: usize,
-    ) -> (Vec<PendingExtent>, u64) {
+    ) -> (Vec<ExtentMap>, u64) {
         let (extents, until, _) = self.pending_extents_under(None, start, end, max);
         (extents, until)
     }
@@ -316,7 +316,7 @@ impl Inode {
         start: u64,
         end: u64,
         max: usize,
-    ) -> (Vec<PendingExtent>, u64, bool) {
+    ) -> (Vec<ExtentMap>, u64, bool) {
         let state = self.state();
         let sets = || above.into_iter().chain(state.sets().map(|set| &set.extents));
         let until = few_until(sets(), start, end, max);

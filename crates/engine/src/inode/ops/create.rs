@@ -6,11 +6,11 @@ use userbtrfs_sync::Arc;
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::dcache::DentryCache;
 use crate::inode::dir::lookup::check_new_name;
+use crate::inode::incore::extent_map::ExtentMap;
 use crate::inode::incore::inode::{KnownXattrs, State};
 use crate::inode::ops::operation::Operation;
 use crate::inode::ops::property::InheritedProps;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
-use crate::inode::pending::extents::PendingExtent;
 use crate::inode::tree::ondisk;
 use crate::inode::{Entry, EntryTarget, Inode, InodeRef, Inodes};
 
@@ -192,7 +192,7 @@ impl Operation<'_> {
         let property = passed_on.give(&mut item);
         let mut pending = DelayedItems::of_new();
         if let NewKind::Symlink(target) = new.kind {
-            pending.put_extent(PendingExtent::inline(target.into()));
+            pending.put_extent(ExtentMap::inline(target.into()));
         }
         let has_xattrs = property.is_some() || !new.xattrs.is_empty();
         let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));

@@ -11,9 +11,10 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{Handle, HandleKind, Reservation};
 
 use crate::error::{Error, InodeId, Result};
+use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
 use crate::inode::incore::inode::State;
 use crate::inode::ops::operation::{Operation, TxnHandle};
-use crate::inode::pending::extents::{PendingExtent, PendingExtentKind, reference};
+use crate::inode::pending::extents::reference;
 use crate::inode::{Inode, Inodes};
 
 /// Events of inodes, for the component that keeps the data of files in memory.
@@ -89,9 +90,9 @@ impl Inodes {
 impl FileChange<'_> {
     /// Replaces the content between two offsets. `fresh` space was just allocated: this is the
     /// first reference to it.
-    pub(crate) fn put(&mut self, start: u64, end: u64, kind: PendingExtentKind, fresh: bool) {
+    pub(crate) fn put(&mut self, start: u64, end: u64, kind: ExtentMapKind, fresh: bool) {
         self.operation.count(self.id, start, &kind, fresh);
-        self.operation.put_extent(self.id, self.state, PendingExtent { start, end, kind });
+        self.operation.put_extent(self.id, self.state, ExtentMap { start, end, kind });
     }
 
     /// Records that the data of an extent was overwritten in place: a later sync must flush the
@@ -173,7 +174,7 @@ impl Operation<'_> {
     }
 
     /// Counts the reference of a range that is put into a file.
-    fn count(&self, inode: InodeId, start: u64, kind: &PendingExtentKind, fresh: bool) {
+    fn count(&self, inode: InodeId, start: u64, kind: &ExtentMapKind, fresh: bool) {
         let Some(extent) = kind.on_disk() else {
             assert!(!fresh, "only extents are allocated");
             return;
@@ -187,7 +188,7 @@ impl Operation<'_> {
         &self,
         inode: InodeId,
         state: &mut State,
-        extent: PendingExtent,
+        extent: ExtentMap,
     ) {
         state.extents_version += 1;
         state.changed.insert(self.generation(), extent.start..extent.end);

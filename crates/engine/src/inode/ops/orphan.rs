@@ -13,15 +13,16 @@
 //!    closed. Until then the ORPHAN_ITEM stays.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
-use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
+use userbtrfs_format::{FileExtent, ItemKind, Key, SECTOR_SIZE, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
+use crate::inode::incore::extent_map::ExtentMapKind;
 use crate::inode::incore::inode::State;
 use crate::inode::log_state::tracker::NameRemoval;
 use crate::inode::ops::operation::Operation;
-use crate::inode::pending::extents::{PendingExtentKind, Replaced};
+use crate::inode::pending::extents::Replaced;
 use crate::inode::tree::ondisk;
 use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::tree::subvolume::Subvolume;
@@ -407,10 +408,6 @@ impl Operation<'_> {
 
 /// Returns the extent reference of an EXTENT_DATA that is removed.
 pub(in crate::inode) fn stored_extent(offset: u64, data: &[u8]) -> Option<Replaced> {
-    match FileExtent::parse(offset, data).expect("verified with its block").kind {
-        FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
-            Replaced::new(offset, &PendingExtentKind::Prealloc(extent), 0)
-        }
-        FileExtentKind::Inline(_) | FileExtentKind::Hole(_) => None,
-    }
+    let item = FileExtent::parse(offset, data).expect("verified with its block");
+    Replaced::new(offset, &ExtentMapKind::of_item(&item)?, 0)
 }

@@ -25,7 +25,7 @@ use crate::inode::incore::inode::State;
 use crate::inode::ops::operation::{Operation, size_of_entry};
 use crate::inode::ops::property;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
-use crate::inode::{Entry, EntryTarget, FileChange, Inode, Inodes, Link, PendingExtentKind};
+use crate::inode::{Entry, EntryTarget, ExtentMapKind, FileChange, Inode, Inodes, Link};
 
 /// The most items that change with one step: two inodes, a ref, an entry by name and by index, and
 /// the item that the step replays.
@@ -157,8 +157,9 @@ impl Inodes {
     pub(crate) fn replay_cut(&self, inode: &Arc<Inode>) -> Result<()> {
         let end = inode.item().size.checked_next_multiple_of(SECTOR);
         match end {
-            Some(end) => self
-                .replay_file(inode, |file| file.put(end, u64::MAX, PendingExtentKind::Hole, false)),
+            Some(end) => {
+                self.replay_file(inode, |file| file.put(end, u64::MAX, ExtentMapKind::Hole, false))
+            }
             None => Ok(()),
         }
     }

@@ -13,8 +13,9 @@ use userbtrfs_btree::ShortKeys;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_sync::Arc;
 
+use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
 use crate::inode::log_state::few::Few;
-use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
+use crate::inode::pending::extents::{ExtentChanges, Replaced};
 use crate::inode::{Entry, Link};
 
 /// The approximate overhead of an allocation.
@@ -25,7 +26,7 @@ const ENTRY_BYTES: usize =
 /// The approximate memory for an attribute beside its name and its value.
 const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
 /// The approximate memory for a range of a file, before and during a flush.
-const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
+const EXTENT_BYTES: usize = 4 * size_of::<ExtentMap>();
 /// The approximate memory for a set, before and during a flush.
 pub(in crate::inode) const SET_BYTES: usize =
     size_of::<DelayedItems>() + 3 * ALLOCATED + size_of::<usize>();
@@ -227,13 +228,13 @@ impl DelayedItems {
 
     /// Puts a range of a file over the pending ranges. In the set that created the inode a hole
     /// only clears them: nothing is on disk that it could replace.
-    pub(in crate::inode) fn put_extent(&mut self, extent: PendingExtent) -> Vec<Replaced> {
+    pub(in crate::inode) fn put_extent(&mut self, extent: ExtentMap) -> Vec<Replaced> {
         self.bytes += EXTENT_BYTES;
         match &extent.kind {
-            PendingExtentKind::Hole if self.created => {
+            ExtentMapKind::Hole if self.created => {
                 return self.extents.clear(extent.start, extent.end);
             }
-            PendingExtentKind::Inline(inline) => self.bytes += inline.stored.len(),
+            ExtentMapKind::Inline(inline) => self.bytes += inline.stored().len(),
             _ => {}
         }
         self.extents.insert(extent)

@@ -11,56 +11,20 @@
 use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
-use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{FileExtentKind, InlineExtent, RegularExtent, SECTOR_SIZE};
-use userbtrfs_sync::Arc;
+use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
 use userbtrfs_transaction::{FileExtentRef, Handle};
 
 use crate::error::InodeId;
+use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
-
-/// The content of a range of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PendingExtentKind {
-    /// A hole: it reads as zeros.
-    Hole,
-    /// Data that is stored in the tree.
-    Inline(Inline),
-    /// A preallocated extent.
-    Prealloc(RegularExtent),
-    /// A written extent.
-    Regular(RegularExtent, Option<Compression>),
-}
-
-/// Data of a file, from its start, that is stored in the tree: at most a sector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Inline {
-    /// The length of the data, uncompressed.
-    pub(crate) ram_bytes: u64,
-    /// The compression of the stored bytes.
-    pub(crate) compression: Option<Compression>,
-    /// The bytes as they are stored.
-    pub(crate) stored: Arc<[u8]>,
-}
-
-/// A range of a file, and its new content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PendingExtent {
-    /// The start in the file, in bytes.
-    pub(crate) start: u64,
-    /// The end in the file.
-    pub(crate) end: u64,
-    /// The content.
-    pub(crate) kind: PendingExtentKind,
-}
 
 /// A set of pending ranges.
 #[derive(Default)]
 pub(crate) struct ExtentChanges {
     /// The end and the kind of each range, by start.
-    ranges: BTreeMap<u64, (u64, PendingExtentKind)>,
+    ranges: BTreeMap<u64, (u64, ExtentMapKind)>,
 }
 
 /// Gaps between ranges; usually few.
@@ -76,103 +40,9 @@ pub(in crate::inode) struct Replaced {
     remnants: usize,
 }
 
-impl PendingExtentKind {
-    /// Returns the extent on disk.
-    pub(in crate::inode) fn on_disk(&self) -> Option<&RegularExtent> {
-        match self {
-            Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
-            Self::Hole | Self::Inline(_) => None,
-        }
-    }
-
-    /// Returns the part of `bytes` bytes that starts `skip` bytes in.
-    pub(in crate::inode) fn part(&self, skip: u64, bytes: u64) -> Self {
-        let cut = |extent: &RegularExtent| {
-            let offset = extent.offset.checked_add(skip).expect("a part of an extent");
-            RegularExtent { offset, bytes, ..*extent }
-        };
-        match self {
-            Self::Hole => Self::Hole,
-            Self::Inline(inline) => {
-                assert!(skip == 0 && bytes == SECTOR, "inline data is never cut");
-                Self::Inline(inline.clone())
-            }
-            Self::Prealloc(extent) => Self::Prealloc(cut(extent)),
-            Self::Regular(extent, compression) => Self::Regular(cut(extent), *compression),
-        }
-    }
-
-    /// Returns the union of this range and `next`, which follows it, if `next` continues it.
-    fn joined(&self, next: &Self) -> Option<Self> {
-        let join = |a: &RegularExtent, b: &RegularExtent| {
-            let same = |extent: &RegularExtent| (extent.disk, extent.disk_bytes, extent.ram_bytes);
-            let goes_on = same(a) == same(b) && a.offset + a.bytes == b.offset;
-            goes_on.then(|| RegularExtent { bytes: a.bytes + b.bytes, ..*a })
-        };
-        match (self, next) {
-            (Self::Hole, Self::Hole) => Some(Self::Hole),
-            (Self::Prealloc(a), Self::Prealloc(b)) => join(a, b).map(Self::Prealloc),
-            (Self::Regular(a, None), Self::Regular(b, None)) => {
-                join(a, b).map(|extent| Self::Regular(extent, None))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Inline {
-    /// Creates uncompressed inline data.
-    pub(crate) fn plain(bytes: impl Into<Arc<[u8]>>) -> Self {
-        let stored = bytes.into();
-        Self { ram_bytes: stored.len() as u64, compression: None, stored }
-    }
-
-    /// Creates inline data from the content of an item.
-    pub(crate) fn of_item(inline: &InlineExtent<'_>, compression: Option<Compression>) -> Self {
-        Self { ram_bytes: inline.ram_bytes, compression, stored: inline.data.into() }
-    }
-
-    /// Returns the content for an item.
-    pub(crate) fn as_item(&self) -> (FileExtentKind<'_>, Option<Compression>) {
-        let inline = InlineExtent { ram_bytes: self.ram_bytes, data: &self.stored };
-        (FileExtentKind::Inline(inline), self.compression)
-    }
-}
-
-impl PendingExtent {
-    /// Creates an extent that holds all data of a file: at most a sector.
-    pub(in crate::inode) fn inline(data: Arc<[u8]>) -> Self {
-        Self { start: 0, end: SECTOR, kind: PendingExtentKind::Inline(Inline::plain(data)) }
-    }
-
-    /// Returns true if the extent obeys the rules of the module.
-    fn is_sound(&self) -> bool {
-        let Self { start, end, kind } = self;
-        let aligned = |offset: u64| offset.is_multiple_of(SECTOR);
-        let is_hole = *kind == PendingExtentKind::Hole;
-        let ends = aligned(*end) || (is_hole && *end == u64::MAX);
-        let fits = match kind {
-            PendingExtentKind::Hole => true,
-            PendingExtentKind::Inline(inline) => {
-                (*start, *end) == (0, SECTOR) && inline.ram_bytes <= SECTOR
-            }
-            PendingExtentKind::Prealloc(extent) | PendingExtentKind::Regular(extent, _) => {
-                extent.disk.0 > 0 && extent.bytes == end - start
-            }
-        };
-        start < end && aligned(*start) && ends && fits
-    }
-
-    /// Returns the part between two offsets, which the extent overlaps.
-    fn clipped(&self, start: u64, end: u64) -> Self {
-        let (start, end) = (self.start.max(start), self.end.min(end));
-        Self { start, end, kind: self.kind.part(start - self.start, end - start) }
-    }
-}
-
 impl ExtentChanges {
     /// Puts a range over the existing ones. The caller counts the reference of the range itself.
-    pub(in crate::inode) fn insert(&mut self, extent: PendingExtent) -> Vec<Replaced> {
+    pub(in crate::inode) fn insert(&mut self, extent: ExtentMap) -> Vec<Replaced> {
         assert!(extent.is_sound(), "whole sectors of one extent");
         let mut replaced = self.clear(extent.start, extent.end);
         let extent = self.join(extent, &mut replaced);
@@ -189,7 +59,9 @@ impl ExtentChanges {
             let around = [(old.start, start), (end, old.end)];
             let left = || around.iter().filter(|(from, to)| from < to);
             for (from, to) in left() {
-                let rest = old.clipped(*from, *to);
+                let rest = old.part(*from, *to);
+                let is_inline = matches!(rest.kind, ExtentMapKind::Inline(_));
+                assert!(!is_inline, "inline data is never cut");
                 self.ranges.insert(rest.start, (rest.end, rest.kind));
             }
             replaced.extend(Replaced::new(old.start, &old.kind, left().count()));
@@ -198,7 +70,7 @@ impl ExtentChanges {
     }
 
     /// Merges the extent with adjacent ranges that continue it.
-    fn join(&mut self, mut extent: PendingExtent, replaced: &mut Vec<Replaced>) -> PendingExtent {
+    fn join(&mut self, mut extent: ExtentMap, replaced: &mut Vec<Replaced>) -> ExtentMap {
         let left = self.ranges.range(..extent.start).next_back();
         let left = left.filter(|(_, (end, _))| *end == extent.start);
         let left = left.and_then(|(start, (_, kind))| Some((*start, kind.joined(&extent.kind)?)));
@@ -224,14 +96,11 @@ impl ExtentChanges {
 
     /// Returns the ranges that overlap the given range, ascending and not clipped; none if `end <=
     /// start`, as may happen at the end of a file that is truncated while it is read.
-    fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = PendingExtent> {
+    fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = ExtentMap> {
         let before = self.ranges.range(..start).next_back();
         let before = before.filter(|(_, (to, _))| start < end && *to > start);
-        let before = before.map(|(&start, &(end, ref kind))| PendingExtent {
-            start,
-            end,
-            kind: kind.clone(),
-        });
+        let before =
+            before.map(|(&start, &(end, ref kind))| ExtentMap { start, end, kind: kind.clone() });
         before.into_iter().chain(self.starting(start, end))
     }
 
@@ -241,8 +110,9 @@ impl ExtentChanges {
         &self,
         start: u64,
         end: u64,
-    ) -> impl Iterator<Item = PendingExtent> {
-        self.overlapped(start, end).map(move |extent| extent.clipped(start, end))
+    ) -> impl Iterator<Item = ExtentMap> {
+        self.overlapped(start, end)
+            .map(move |extent| extent.part(extent.start.max(start), extent.end.min(end)))
     }
 
     /// Returns the gaps between two offsets in which nothing is pending, ascending.
@@ -273,17 +143,13 @@ impl ExtentChanges {
     }
 
     /// Returns the ranges that start between two offsets, ascending and not clipped.
-    pub(in crate::inode) fn starting(
-        &self,
-        from: u64,
-        to: u64,
-    ) -> impl Iterator<Item = PendingExtent> {
+    pub(in crate::inode) fn starting(&self, from: u64, to: u64) -> impl Iterator<Item = ExtentMap> {
         let ranges = self.ranges.range(from..to.max(from));
-        ranges.map(|(&start, &(end, ref kind))| PendingExtent { start, end, kind: kind.clone() })
+        ranges.map(|(&start, &(end, ref kind))| ExtentMap { start, end, kind: kind.clone() })
     }
 
     /// Returns the content of the range that starts at an offset.
-    pub(in crate::inode) fn at(&self, start: u64) -> Option<&PendingExtentKind> {
+    pub(in crate::inode) fn at(&self, start: u64) -> Option<&ExtentMapKind> {
         self.ranges.get(&start).map(|(_, kind)| kind)
     }
 
@@ -293,9 +159,9 @@ impl ExtentChanges {
     }
 }
 
-impl FromIterator<PendingExtent> for ExtentChanges {
+impl FromIterator<ExtentMap> for ExtentChanges {
     /// Puts later extents over earlier ones. No references are counted.
-    fn from_iter<T: IntoIterator<Item = PendingExtent>>(extents: T) -> Self {
+    fn from_iter<T: IntoIterator<Item = ExtentMap>>(extents: T) -> Self {
         let mut changes = Self::default();
         for extent in extents {
             changes.insert(extent);
@@ -310,7 +176,7 @@ pub(in crate::inode) fn flattened<'a>(
     sets: impl Iterator<Item = &'a ExtentChanges>,
     start: u64,
     end: u64,
-) -> Vec<PendingExtent> {
+) -> Vec<ExtentMap> {
     let start = start / SECTOR * SECTOR;
     let end = end.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
     let (mut found, mut gaps): (_, Gaps) = (Vec::new(), smallvec![(start, end)]);
@@ -336,11 +202,7 @@ pub(in crate::inode) fn few_until<'a>(
 impl Replaced {
     /// Returns the replaced range, with `remnants` ranges left, or `None` if it is not of an
     /// extent.
-    pub(in crate::inode) fn new(
-        start: u64,
-        kind: &PendingExtentKind,
-        remnants: usize,
-    ) -> Option<Self> {
+    pub(in crate::inode) fn new(start: u64, kind: &ExtentMapKind, remnants: usize) -> Option<Self> {
         let extent = *kind.on_disk()?;
         Some(Self { start, extent, remnants })
     }

@@ -15,8 +15,7 @@ use userbtrfs_transaction::{TransactionManager, refs};
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
-use crate::inode::{Inline, Inode, PendingExtentKind};
-use crate::log::items::{Content, LoggedExtent};
+use crate::inode::{ExtentMap, ExtentMapKind, Inode};
 
 /// The bytes of pending checksums above which they are merged into the tree.
 const CHECKSUMS_MAX: usize = 1 << 20;
@@ -35,13 +34,8 @@ pub(super) struct Extents {
 
 impl Extents {
     /// Takes the space of an extent that the log names, if the extent tree does not have it.
-    pub(super) fn take(
-        &mut self,
-        replay: &Replay<'_>,
-        key: Key,
-        extent: &LoggedExtent<'_>,
-    ) -> Result<()> {
-        let Some(extent) = extent.content.on_disk() else { return Ok(()) };
+    pub(super) fn take(&mut self, replay: &Replay<'_>, key: Key, extent: &ExtentMap) -> Result<()> {
+        let Some(extent) = extent.kind.on_disk() else { return Ok(()) };
         self.take_space(replay, key, extent).inspect_err(|_| {
             self.refused.insert((extent.disk.0, extent.disk_bytes));
         })
@@ -93,7 +87,7 @@ impl Replay<'_> {
     pub(super) fn extent(
         &mut self,
         key: Key,
-        logged: &LoggedExtent<'_>,
+        logged: ExtentMap,
         data: &[u8],
         extents: &mut Extents,
         report: &mut Replayed,
@@ -102,31 +96,21 @@ impl Replay<'_> {
         self.check_contents(key, &inode)?;
         self.rewritten.insert(key.objectid);
         report.extents += 1;
-        let (start, end) = (logged.start, logged.end);
-        let kind = match &logged.content {
-            Content::Hole => PendingExtentKind::Hole,
-            Content::Inline(inline, compression) => {
-                PendingExtentKind::Inline(Inline::of_item(inline, *compression))
-            }
-            Content::Prealloc(extent) => PendingExtentKind::Prealloc(*extent),
-            Content::Regular(extent, compression) => {
-                PendingExtentKind::Regular(*extent, *compression)
-            }
-        };
-        let Some(on_disk) = logged.content.on_disk() else {
+        let ExtentMap { start, end, kind } = logged;
+        let Some(on_disk) = kind.on_disk().copied() else {
             return self.nodes.replay_file(&inode, |file| file.put(start, end, kind, false));
         };
         // A refused extent was reported before; the existing content stays.
-        if extents.is_refused(on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
+        if extents.is_refused(&on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
             return Ok(());
         }
         let checksums = match kind {
-            PendingExtentKind::Regular(_, compression) => {
-                self.checksums_of(key, inode.item().flags, on_disk, compression.is_some())?
+            ExtentMapKind::Regular(_, compression) => {
+                self.checksums_of(key, inode.item().flags, &on_disk, compression.is_some())?
             }
             _ => Vec::new(),
         };
-        let fresh = extents.is_first(on_disk);
+        let fresh = extents.is_first(&on_disk);
         let transactions = self.nodes.transactions()?;
         self.nodes.replay_file(&inode, |file| {
             for (logical, stored) in &checksums {

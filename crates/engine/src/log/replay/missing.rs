@@ -11,7 +11,8 @@ use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key};
 
 use super::{Replay, Replayed};
 use crate::error::InodeId;
-use crate::log::items::{Content, KeyRange, LogItem};
+use crate::inode::ExtentMapKind;
+use crate::log::items::{KeyRange, LogItem};
 
 /// A file whose logged contents are damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Replay<'_> {
         match item {
             LogItem::Inode(inode) => self.flags = inode.flags,
             LogItem::Extent(extent) => {
-                if let Content::Regular(on_disk, compression) = &extent.content
+                if let ExtentMapKind::Regular(on_disk, compression) = &extent.kind
                     && self.checksums_of(key, self.flags, on_disk, compression.is_some()).is_err()
                 {
                     self.missing.add_range(key.objectid, extent.start..extent.end);

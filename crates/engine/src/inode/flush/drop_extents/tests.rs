@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use userbtrfs_btree::ItemEdit;
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{InlineExtent, InodeFlags, Logical, RegularExtent};
+use userbtrfs_format::{FileExtentKind, InlineExtent, InodeFlags, Logical, RegularExtent};
 use userbtrfs_mkfs::Options;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::error::InodeId;
 use crate::inode::testing::references;
 use crate::inode::tests::{FILE, Lab, TOP};
 use crate::inode::tree::ondisk;
-use crate::inode::{FileChange, Inline, Inode};
+use crate::inode::{FileChange, InlineData, Inode};
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -94,20 +94,20 @@ impl World {
             Step::Hole(start, end) => {
                 self.cells[to_usize(*start)..to_usize(*end)].fill(Cell::Hole);
                 self.change(|file| {
-                    file.put(start * SECTOR, end * SECTOR, PendingExtentKind::Hole, false);
+                    file.put(start * SECTOR, end * SECTOR, ExtentMapKind::Hole, false);
                 });
             }
             Step::Truncate(start) => {
                 self.cells[to_usize(*start)..].fill(Cell::Hole);
                 self.change(|file| {
-                    file.put(start * SECTOR, u64::MAX, PendingExtentKind::Hole, false);
+                    file.put(start * SECTOR, u64::MAX, ExtentMapKind::Hole, false);
                 });
                 self.change(|file| file.set_size(start * SECTOR));
             }
             Step::Inline(len) => {
                 self.cells[0] = Cell::Inline(*len);
-                let inline = Inline::plain(vec![7; *len]);
-                self.change(|file| file.put(0, SECTOR, PendingExtentKind::Inline(inline), false));
+                let inline = InlineData::plain(vec![7; *len]);
+                self.change(|file| file.put(0, SECTOR, ExtentMapKind::Inline(inline), false));
             }
             Step::Merge => self.lab.transactions.merge_pending().unwrap(),
             Step::Commit => self.lab.transactions.commit().unwrap(),
@@ -197,9 +197,9 @@ impl World {
         }
         let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
         let kind = match space {
-            Space::Data => PendingExtentKind::Regular(extent, None),
-            Space::Prealloc => PendingExtentKind::Prealloc(extent),
-            Space::Compressed => PendingExtentKind::Regular(extent, Some(Compression::Zstd)),
+            Space::Data => ExtentMapKind::Regular(extent, None),
+            Space::Prealloc => ExtentMapKind::Prealloc(extent),
+            Space::Compressed => ExtentMapKind::Regular(extent, Some(Compression::Zstd)),
         };
         self.change(|file| file.put(start * SECTOR, end * SECTOR, kind, true));
     }
@@ -217,7 +217,7 @@ impl World {
                 bytes: SECTOR,
                 ram_bytes: len,
             };
-            let kind = PendingExtentKind::Regular(extent, None);
+            let kind = ExtentMapKind::Regular(extent, None);
             self.change(|file| file.put(at * SECTOR, (at + 1) * SECTOR, kind, false));
         }
     }
@@ -231,7 +231,7 @@ impl World {
         let (at, end) = (sector * SECTOR, (sector + 1) * SECTOR);
         let (pending, _) = self.inode.pending_extents(at, end, 3);
         let stored = || items_around(&self.lab, self.id(), at, end);
-        let holds = |extent: &PendingExtent| extent.start <= at && end <= extent.end;
+        let holds = |extent: &ExtentMap| extent.start <= at && end <= extent.end;
         let found = pending.into_iter().find(holds).or_else(|| stored().into_iter().find(holds));
         found.map_or(Cell::Hole, |extent| Cell::of(&extent.kind, at - extent.start))
     }
@@ -245,7 +245,7 @@ impl World {
             let starts = items.iter().map(|item| item.start).chain([self.inode.item().size]);
             let gapless = ends.zip(starts).all(|(end, start)| end >= start);
             assert!(gapless || !self.hole_items, "holes have items");
-            let holes = items.iter().filter(|item| item.kind == PendingExtentKind::Hole).count();
+            let holes = items.iter().filter(|item| item.kind == ExtentMapKind::Hole).count();
             assert!(self.hole_items || holes == 0, "holes have no items");
         }
     }
@@ -266,17 +266,15 @@ impl World {
 
 impl Cell {
     /// Returns the content `skip` bytes into a range.
-    fn of(kind: &PendingExtentKind, skip: u64) -> Self {
+    fn of(kind: &ExtentMapKind, skip: u64) -> Self {
         match kind {
-            PendingExtentKind::Hole => Self::Hole,
-            PendingExtentKind::Inline(inline) => Self::Inline(inline.stored.len()),
-            PendingExtentKind::Prealloc(extent) => {
-                Self::Prealloc(extent.disk.0 + extent.offset + skip)
-            }
-            PendingExtentKind::Regular(extent, None) => {
+            ExtentMapKind::Hole => Self::Hole,
+            ExtentMapKind::Inline(inline) => Self::Inline(inline.stored().len()),
+            ExtentMapKind::Prealloc(extent) => Self::Prealloc(extent.disk.0 + extent.offset + skip),
+            ExtentMapKind::Regular(extent, None) => {
                 Self::Data(extent.disk.0 + extent.offset + skip)
             }
-            PendingExtentKind::Regular(extent, Some(_)) => {
+            ExtentMapKind::Regular(extent, Some(_)) => {
                 Self::Compressed(extent.disk.0, (extent.offset + skip) / SECTOR)
             }
         }
@@ -293,13 +291,13 @@ impl Cell {
 }
 
 /// Returns the extents of a file in the tree.
-fn items(lab: &Lab, id: InodeId) -> Vec<PendingExtent> {
+fn items(lab: &Lab, id: InodeId) -> Vec<ExtentMap> {
     items_around(lab, id, 0, u64::MAX)
 }
 
 /// Returns the extents of a file in the tree from the last one that starts at or before an offset,
 /// up to `end`.
-fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExtent> {
+fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<ExtentMap> {
     let (tree_roots, first) =
         (lab.nodes.tree_roots(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
     let (tree, key) = (tree_roots.tree(id.subvolume).unwrap(), Key { offset, ..first });
@@ -317,13 +315,13 @@ fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExt
     items
 }
 
-fn shown(start: u64, data: &[u8]) -> PendingExtent {
+fn shown(start: u64, data: &[u8]) -> ExtentMap {
     let stored = Stored::parse(start, data);
     let inline = || match FileExtent::parse(start, data).unwrap().kind {
-        FileExtentKind::Inline(inline) => PendingExtentKind::Inline(Inline::plain(inline.data)),
+        FileExtentKind::Inline(inline) => ExtentMapKind::Inline(InlineData::plain(inline.data)),
         _ => unreachable!("a kind"),
     };
-    PendingExtent { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }
+    ExtentMap { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }
 }
 
 fn to_usize(sectors: u64) -> usize {
@@ -416,10 +414,10 @@ fn inline_data_is_removed_whole_or_kept() {
     };
     for compression in [None, Some(Compression::Zlib)] {
         let world = with_items(&[inline(compression), (SECTOR, regular(1 << 30, 3))]);
-        world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, PendingExtentKind::Hole, false));
+        world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, ExtentMapKind::Hole, false));
         world.lab.transactions.merge_pending().unwrap();
         assert_eq!(ends(&world), [(0, 1), (1, 2), (3, 4)]);
-        world.change(|file| file.put(0, 2 * SECTOR, PendingExtentKind::Hole, false));
+        world.change(|file| file.put(0, 2 * SECTOR, ExtentMapKind::Hole, false));
         world.lab.transactions.merge_pending().unwrap();
         assert_eq!(ends(&world), [(3, 4)]);
         world.lab.transactions.fail("nobody allocated the extent");
@@ -429,7 +427,7 @@ fn inline_data_is_removed_whole_or_kept() {
 #[test]
 fn remnants_keep_generation_of_cut_item() {
     let world = with_items(&[(0, regular(1 << 30, 9))]);
-    world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, PendingExtentKind::Hole, false));
+    world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, ExtentMapKind::Hole, false));
     world.lab.transactions.merge_pending().unwrap();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 4 * SECTOR);
     let store = world.lab.nodes.tree_roots().store();
@@ -443,7 +441,7 @@ fn remnants_keep_generation_of_cut_item() {
 #[test]
 fn overlapping_items_are_reported_as_damage() {
     let world = with_items(&[(0, regular(1 << 30, 9)), (5 * SECTOR, regular(1 << 31, 1))]);
-    world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, PendingExtentKind::Hole, false));
+    world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, ExtentMapKind::Hole, false));
     let error = world.lab.transactions.merge_pending().unwrap_err();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 5 * SECTOR);
     assert!(error.to_string().contains(&format!("item {key} of tree")), "{error}");
@@ -470,7 +468,7 @@ fn change_some(world: &World, first: u64, disk: Logical) {
             ram_bytes: SECTOR,
         };
         let (start, end) = (sector * SECTOR, (sector + 1) * SECTOR);
-        world.change(|file| file.put(start, end, PendingExtentKind::Regular(extent, None), true));
+        world.change(|file| file.put(start, end, ExtentMapKind::Regular(extent, None), true));
         put.insert(sector, new);
         for sector in [sector, (round % (WIDE / STRIDE)) * STRIDE + first] {
             let old = Logical(disk.0 + sector * SECTOR);
@@ -485,7 +483,7 @@ fn reads_during_flush_see_last_put_content() {
     let world = World::new(false);
     let (bytes, disk) = (WIDE * SECTOR, world.allocated(WIDE * SECTOR));
     let extent = RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes };
-    world.change(|file| file.put(0, bytes, PendingExtentKind::Regular(extent, None), true));
+    world.change(|file| file.put(0, bytes, ExtentMapKind::Regular(extent, None), true));
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for first in 0..THREADS {

@@ -48,7 +48,7 @@ impl World {
         drop(reserved);
         let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
         self.change(|file| {
-            file.put(start, start + bytes, PendingExtentKind::Prealloc(extent), true);
+            file.put(start, start + bytes, ExtentMapKind::Prealloc(extent), true);
             file.add_bytes(bytes.cast_signed());
             file.set_size(file.size().max(start + bytes));
             file.set_disk_size(file.size());
@@ -64,7 +64,7 @@ impl World {
 
     fn punch(&self, start: u64, bytes: u64) {
         self.change(|file| {
-            file.put(start, start + bytes, PendingExtentKind::Hole, false);
+            file.put(start, start + bytes, ExtentMapKind::Hole, false);
             file.add_bytes(-bytes.cast_signed());
         })
         .unwrap();

@@ -1,9 +1,11 @@
 //! Ranges against a model: a list with the content of each sector.
 
 use proptest::prelude::*;
+use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::Logical;
 
 use super::*;
+use crate::inode::InlineData;
 
 /// The number of sectors of a file.
 const SECTORS: u64 = 24;
@@ -21,8 +23,8 @@ fn extent(number: u64, ahead: u64, start: u64, end: u64) -> RegularExtent {
     }
 }
 
-fn range(start: u64, end: u64, kind: PendingExtentKind) -> PendingExtent {
-    PendingExtent { start: start * SECTOR, end: end * SECTOR, kind }
+fn range(start: u64, end: u64, kind: ExtentMapKind) -> ExtentMap {
+    ExtentMap { start: start * SECTOR, end: end * SECTOR, kind }
 }
 
 /// Ranges, and a count of their references.
@@ -33,7 +35,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn insert(&mut self, extent: PendingExtent) {
+    fn insert(&mut self, extent: ExtentMap) {
         self.references += i64::from(extent.kind.on_disk().is_some());
         let replaced = self.changes.insert(extent);
         self.count(&replaced);
@@ -45,13 +47,13 @@ impl Counted {
         }
     }
 
-    fn ranges(&self) -> Vec<PendingExtent> {
+    fn ranges(&self) -> Vec<ExtentMap> {
         self.changes.starting(0, u64::MAX).collect()
     }
 }
 
 /// Returns the content of each sector.
-fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<PendingExtentKind>> {
+fn sectors(ranges: impl Iterator<Item = ExtentMap>) -> Vec<Option<ExtentMapKind>> {
     let mut sectors = vec![None; usize::try_from(SECTORS).unwrap()];
     for range in ranges {
         let count = range.end.min(EXTENT) - range.start;
@@ -63,17 +65,17 @@ fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<PendingExt
     sectors
 }
 
-fn kinds() -> impl Strategy<Value = (u64, u64, PendingExtentKind)> {
+fn kinds() -> impl Strategy<Value = (u64, u64, ExtentMapKind)> {
     let ends = (0..SECTORS, 1..=SECTORS / 2);
     let ends = ends.prop_map(|(start, len)| (start, (start + len).min(SECTORS)));
     (ends, 0..5_u8, 1..3_u64, 0..2_u64).prop_map(|((start, end), kind, number, ahead)| {
         let extent = extent(number, ahead, start, end);
         match kind {
-            0 => (start, end, PendingExtentKind::Hole),
-            1 => (start, end, PendingExtentKind::Prealloc(extent)),
-            2 => (start, end, PendingExtentKind::Regular(extent, Some(Compression::Zstd))),
-            3 => (start, end, PendingExtentKind::Regular(extent, None)),
-            _ => (0, 1, PendingExtentKind::Inline(Inline::plain(*b"inline"))),
+            0 => (start, end, ExtentMapKind::Hole),
+            1 => (start, end, ExtentMapKind::Prealloc(extent)),
+            2 => (start, end, ExtentMapKind::Regular(extent, Some(Compression::Zstd))),
+            3 => (start, end, ExtentMapKind::Regular(extent, None)),
+            _ => (0, 1, ExtentMapKind::Inline(InlineData::plain(*b"inline"))),
         }
     })
 }
@@ -94,10 +96,10 @@ proptest! {
             counted.insert(put);
             let ranges = counted.ranges();
             prop_assert_eq!(&sectors(ranges.iter().cloned()), &model);
-            prop_assert!(ranges.iter().all(PendingExtent::is_sound));
+            prop_assert!(ranges.iter().all(ExtentMap::is_sound));
             let of_extents = ranges.iter().filter(|range| range.kind.on_disk().is_some());
             prop_assert_eq!(of_extents.count(), usize::try_from(counted.references).unwrap());
-            let joined = |pair: &[PendingExtent]| {
+            let joined = |pair: &[ExtentMap]| {
                 pair[0].end == pair[1].start && pair[0].kind.joined(&pair[1].kind).is_some()
             };
             prop_assert!(!ranges.windows(2).any(joined), "neighbours that go on are one");
@@ -126,7 +128,7 @@ proptest! {
         older in prop::collection::vec(kinds(), 0..6),
         newer in prop::collection::vec(kinds(), 0..6),
     ) {
-        let set = |puts: Vec<(u64, u64, PendingExtentKind)>| {
+        let set = |puts: Vec<(u64, u64, ExtentMapKind)>| {
             let mut counted = Counted::default();
             for (start, end, kind) in puts {
                 counted.insert(range(start, end, kind));
@@ -146,14 +148,10 @@ proptest! {
 #[test]
 fn hole_is_merged_with_following_hole_to_max_offset() {
     let mut counted = Counted::default();
-    counted.insert(range(2, 4, PendingExtentKind::Regular(extent(1, 0, 2, 4), None)));
-    counted.insert(PendingExtent {
-        start: 3 * SECTOR,
-        end: u64::MAX,
-        kind: PendingExtentKind::Hole,
-    });
-    counted.insert(range(2, 3, PendingExtentKind::Hole));
-    let hole = PendingExtent { start: 2 * SECTOR, end: u64::MAX, kind: PendingExtentKind::Hole };
+    counted.insert(range(2, 4, ExtentMapKind::Regular(extent(1, 0, 2, 4), None)));
+    counted.insert(ExtentMap { start: 3 * SECTOR, end: u64::MAX, kind: ExtentMapKind::Hole });
+    counted.insert(range(2, 3, ExtentMapKind::Hole));
+    let hole = ExtentMap { start: 2 * SECTOR, end: u64::MAX, kind: ExtentMapKind::Hole };
     assert_eq!((counted.ranges(), counted.references), (vec![hole], 0));
 }
 
@@ -161,7 +159,7 @@ fn hole_is_merged_with_following_hole_to_max_offset() {
 #[test]
 fn reversed_range_is_empty() {
     let mut counted = Counted::default();
-    counted.insert(range(0, 8, PendingExtentKind::Regular(extent(1, 0, 0, 8), None)));
+    counted.insert(range(0, 8, ExtentMapKind::Regular(extent(1, 0, 0, 8), None)));
     let between = |start, end| flattened([&counted.changes].into_iter(), start, end);
     assert_eq!(between(4 * SECTOR, 2 * SECTOR), []);
     assert_eq!(between(4 * SECTOR, 4 * SECTOR), []);
