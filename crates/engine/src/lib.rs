@@ -28,5 +28,6 @@ mod error;
 mod inode;
 mod log;
 mod share;
+mod units;
 
 pub use error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};

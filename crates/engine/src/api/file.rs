@@ -2,7 +2,7 @@
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
-use userbtrfs_format::{FileKind, SECTOR_SIZE};
+use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use super::{FileReader, Inode};
 use crate::data::{BackingExtents, ErrSeq, ExtentMaps, FilePages, Stream, Times};
 use crate::error::{Error, Result};
 use crate::inode::{EMPTY_DIR, ExtentMapKind, InodeRef};
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// An open regular file. Every call may be made from any thread.
 ///
@@ -167,8 +168,7 @@ impl File {
     /// for, with zeros beyond the end of the file. Returns [`Error::Invalid`] if the range is not
     /// of whole sectors.
     pub fn read_direct(&self, offset: u64, len: usize) -> Result<Buffer> {
-        let sector = SECTOR_SIZE as usize;
-        if !offset.is_multiple_of(sector as u64) || !len.is_multiple_of(sector) {
+        if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR_LEN) {
             return Err(Error::Invalid("direct I/O that is not of whole sectors"));
         }
         let mut buffer = Buffer::zeroed(len);
@@ -299,8 +299,4 @@ impl File {
 
 fn is_data(kind: &ExtentKind) -> bool {
     matches!(kind, ExtentKind::Inline | ExtentKind::Data { .. })
-}
-
-fn to_usize(len: u64) -> usize {
-    usize::try_from(len).expect("a length in memory")
 }

@@ -224,12 +224,12 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 16 * if self.write { 3 } else { 8 })
+        saturating_usize(self.memory / 16 * if self.write { 3 } else { 8 })
     }
 
     pub(crate) fn transactions(&self) -> TransactionOptions {
         let (commit_seconds, discard) = (self.commit_seconds, self.discard);
-        let dirty_max = to_usize(self.memory / 8);
+        let dirty_max = saturating_usize(self.memory / 8);
         TransactionOptions {
             commit_seconds,
             dirty_max,
@@ -261,7 +261,7 @@ impl OpenOptions {
 
     /// Returns a device with the content of `device`, which keeps changes in memory.
     pub(crate) fn overlay(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(Overlay::new(device, to_usize(self.memory)))
+        Arc::new(Overlay::new(device, saturating_usize(self.memory)))
     }
 
     /// Returns the flags of new files, in addition to those inherited from the directory.
@@ -273,8 +273,8 @@ impl OpenOptions {
     }
 
     pub(crate) fn nodes(&self) -> InodesOptions {
-        let share = to_usize(self.memory / 16);
-        let late_bytes = to_usize(self.memory / 8);
+        let share = saturating_usize(self.memory / 16);
+        let late_bytes = saturating_usize(self.memory / 8);
         InodesOptions {
             inodes_max: share / INODE_BYTES,
             pending_max: share,
@@ -284,7 +284,7 @@ impl OpenOptions {
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 16 * if self.write { 4 } else { 6 })
+        saturating_usize(self.memory / 16 * if self.write { 4 } else { 6 })
     }
 
     pub(crate) fn writer(&self) -> WriteOptions {
@@ -297,6 +297,6 @@ impl OpenOptions {
     }
 }
 
-fn to_usize(bytes: u64) -> usize {
+fn saturating_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -26,10 +26,11 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
 use super::writeback::batch::{Failed, FileJob, Origin, WritebackBatch};
-use super::writeback::context::{SECTOR, WriteContext, sector_start, size_of};
+use super::writeback::context::{WriteContext, size_of};
 use super::writeback::reservation::DelallocReserved;
 use super::{DirtyRuns, ExtentMaps, FilePages, OrderedExtents};
 use crate::error::{Error, Result, Unwritten};
+use crate::units::{SECTOR, sector_start};
 
 /// The most files that are written in one batch.
 const FILES_MAX: usize = 64;

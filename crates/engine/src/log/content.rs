@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 use userbtrfs_btree::Cursor;
 use userbtrfs_format::{
     FileExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key, Logical, RegularExtent,
-    SECTOR_SIZE,
 };
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::FullCommitReason;
@@ -27,11 +26,10 @@ use super::collect::{InodeLogger, LogResult};
 use super::draft::keys_of;
 use crate::data::{BackingExtents, ExtentMaps, OrderedExtents, SectorChecksums};
 use crate::inode::{EXTENTS_MAX, ExtentMap, ExtentMapKind, Inode, RangeSet};
+use crate::units::{SECTOR, sector_end};
 
 /// Bytes of data whose checksums are looked up at once.
 const SUMMED_MAX: u64 = 16 << 20;
-
-const SECTOR: u64 = SECTOR_SIZE as u64;
 
 impl InodeLogger<'_, '_> {
     /// Logs the changed ranges of a file as if its data in flight were written; returns the inode
@@ -221,9 +219,4 @@ impl InodeLogger<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// Returns an offset rounded up to a whole sector, `u64::MAX` if that overflows.
-fn sector_end(offset: u64) -> u64 {
-    offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
 }

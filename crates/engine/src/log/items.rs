@@ -9,13 +9,14 @@ mod tree;
 
 use userbtrfs_format::{
     DirEntry, DirEntryKind, FileExtent, FileExtentKind, InodeItem, ItemError, ItemKind, Key,
-    SECTOR_SIZE, dir_entries, dir_log_end,
+    dir_entries, dir_log_end,
 };
 
 pub(super) use tree::{KeyRange, LogTree, Logs};
 
 use crate::error::LogDamage;
 use crate::inode::{EntryTarget, ExtentMap, ExtentMapKind, InlineData, Link, NamesItem};
+use crate::units::{SECTOR, SECTOR_LEN};
 
 /// An item of a log.
 pub(super) enum LogItem<'a> {
@@ -44,7 +45,7 @@ pub(super) struct LoggedEntry<'a> {
 }
 
 /// The most bytes of inline data.
-const INLINE_MAX: usize = SECTOR_SIZE as usize;
+const INLINE_MAX: usize = SECTOR_LEN;
 
 /// The largest size of a file: offsets are signed.
 const FILE_END: u64 = i64::MAX.unsigned_abs();
@@ -109,7 +110,7 @@ fn extent(start: u64, data: &[u8]) -> Result<ExtentMap, LogDamage> {
         }
         FileExtentKind::Inline(inline) => {
             let inline = InlineData::copied(&inline, extent.compression);
-            (u64::from(SECTOR_SIZE), ExtentMapKind::Inline(inline))
+            (SECTOR, ExtentMapKind::Inline(inline))
         }
         _ => {
             let kind = ExtentMapKind::of_item(&extent).expect("inline data is handled above");

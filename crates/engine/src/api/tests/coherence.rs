@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use userbtrfs_device::{Device, MemoryDevice};
-use userbtrfs_format::{InodeFlags, SECTOR_SIZE};
+use userbtrfs_format::InodeFlags;
 use userbtrfs_mkfs::Options;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, thread};
@@ -11,8 +11,7 @@ use userbtrfs_sync::{Arc, thread};
 use crate::api::{Allocate, File, Filesystem, OpenOptions};
 use crate::data::FilePages;
 use crate::error::{Error, Result};
-
-const SECTOR: usize = SECTOR_SIZE as usize;
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// The least memory bound, so that blocks are evicted.
 const MEMORY: u64 = 4 << 20;
@@ -70,7 +69,7 @@ impl Told {
     /// Returns the content of a sector after a change.
     fn content(sector: u64, change: u64) -> Vec<u8> {
         let words = if change.is_multiple_of(5) { [0, 0] } else { [sector + 1, change] };
-        words.map(u64::to_le_bytes).concat().repeat(SECTOR / 16)
+        words.map(u64::to_le_bytes).concat().repeat(SECTOR_LEN / 16)
     }
 
     /// Changes a few sectors of one of a writer's stripes.
@@ -83,7 +82,7 @@ impl Told {
             (start..end).for_each(|at| list[to_usize(at)].store(change, Ordering::SeqCst));
         };
         mark(&self.started);
-        let (offset, len) = (start * SECTOR as u64, (end - start) * SECTOR as u64);
+        let (offset, len) = (start * SECTOR, (end - start) * SECTOR);
         if change.is_multiple_of(5) {
             file.allocate(offset, len, Allocate::PunchHole).unwrap();
         } else {
@@ -102,9 +101,9 @@ impl Told {
             (start..end).map(|at| list[to_usize(at)].load(Ordering::SeqCst)).collect()
         };
         let least = now(&self.done);
-        let bytes = read(file, start * SECTOR as u64..end * SECTOR as u64, random.below(3));
+        let bytes = read(file, start * SECTOR..end * SECTOR, random.below(3));
         let most = now(&self.started);
-        for (at, sector) in (start..).zip(bytes.chunks_exact(SECTOR)) {
+        for (at, sector) in (start..).zip(bytes.chunks_exact(SECTOR_LEN)) {
             let place = to_usize(at - start);
             check(at, sector, least[place]..=most[place]);
         }
@@ -155,7 +154,7 @@ fn rounds() -> u64 {
 fn many_threads_see_one_file() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "file");
-    file.set_len(SECTORS * SECTOR as u64).unwrap();
+    file.set_len(SECTORS * SECTOR).unwrap();
     let (told, file) = (Told::new(), &file);
     thread::scope(|scope| {
         let told = &told;
@@ -215,7 +214,7 @@ fn read_of_missing_data_waits_for_its_writer() {
 fn list_of_unfinished_files_includes_file_that_is_being_taken() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "f");
-    file.write_all_at(&[1; SECTOR], 0).unwrap();
+    file.write_all_at(&[1; SECTOR_LEN], 0).unwrap();
     let pages = pages(&file);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -238,15 +237,15 @@ fn list_of_unfinished_files_includes_file_that_is_being_taken() {
 fn rest_of_a_partly_taken_file_keeps_its_age() {
     let fs = open(&made(&Options::default()), true);
     let (first, second) = (create(&fs, "first"), create(&fs, "second"));
-    first.write_all_at(&[1; 2 * SECTOR], 0).unwrap();
-    second.write_all_at(&[1; SECTOR], 0).unwrap();
+    first.write_all_at(&[1; 2 * SECTOR_LEN], 0).unwrap();
+    second.write_all_at(&[1; SECTOR_LEN], 0).unwrap();
     let unfinished = || fs.inner.files.unfinished_files();
     let numbers = || unfinished().iter().map(|it| it.pages.id().number).collect::<Vec<_>>();
     let [one, other] = [&first, &second].map(|file| file.inode().id().number);
     let since = unfinished()[0].since;
     assert_eq!(numbers(), [one, other]);
     thread::sleep(std::time::Duration::from_millis(2));
-    pages(&first).take_dirty(0..SECTOR as u64, u64::MAX);
+    pages(&first).take_dirty(0..SECTOR, u64::MAX);
     // It is behind the other file, with its old age.
     assert_eq!((numbers(), unfinished()[1].since), (vec![other, one], since));
     pages(&first).take_dirty(0..u64::MAX, u64::MAX);
@@ -384,14 +383,14 @@ fn damaged(write: bool) -> Filesystem {
     fs.close().unwrap();
     let mut image = device.snapshot();
     let sector = Told::content(40, 1);
-    let places = (0..image.len()).step_by(SECTOR);
-    let found: Vec<usize> = places.filter(|at| image[*at..][..SECTOR] == sector[..]).collect();
+    let places = (0..image.len()).step_by(SECTOR_LEN);
+    let found: Vec<usize> = places.filter(|at| image[*at..][..SECTOR_LEN] == sector[..]).collect();
     assert_eq!(found.len(), 1);
     image[found[0] + 100] ^= 1;
     open(&Arc::new(MemoryDevice::from_bytes(image)), write)
 }
 
-const DAMAGED: u64 = 40 * SECTOR as u64;
+const DAMAGED: u64 = 40 * SECTOR;
 
 fn fails_at(result: &Result<usize, Error>) -> u64 {
     let Err(Error::Data { offset, .. }) = result else { panic!("{result:?}") };
@@ -410,7 +409,7 @@ fn read_fails_only_for_damage_in_its_range() {
         assert_eq!(fails_at(&file.read_at(&mut bytes, DAMAGED - 1)), DAMAGED);
         assert_eq!(fails_at(&file.read_at(&mut bytes[..1], DAMAGED + 4095)), DAMAGED + 4095);
         assert_eq!(file.read_at(&mut bytes, DAMAGED + 4096).unwrap(), 10_000);
-        assert_eq!(bytes[..SECTOR], Told::content(41, 1));
+        assert_eq!(bytes[..SECTOR_LEN], Told::content(41, 1));
         assert_eq!(fails_at(&file.slice(DAMAGED).map(|_| 0)), DAMAGED);
     }
 }
@@ -436,14 +435,10 @@ fn sector_written_over_damage_is_readable() {
     let fs = damaged(true);
     let file = fs.open_file("file").unwrap();
     assert_eq!(fails_at(&file.write_at(&[1; 10], DAMAGED)), DAMAGED);
-    file.write_all_at(&[1; SECTOR], DAMAGED).unwrap();
+    file.write_all_at(&[1; SECTOR_LEN], DAMAGED).unwrap();
     for how in 0..3 {
-        let bytes = read(&file, 0..100 * SECTOR as u64, how);
-        assert_eq!(bytes[to_usize(DAMAGED)..][..SECTOR], [1; SECTOR]);
-        assert_eq!(bytes[99 * SECTOR..], Told::content(99, 1));
+        let bytes = read(&file, 0..100 * SECTOR, how);
+        assert_eq!(bytes[to_usize(DAMAGED)..][..SECTOR_LEN], [1; SECTOR_LEN]);
+        assert_eq!(bytes[99 * SECTOR_LEN..], Told::content(99, 1));
     }
-}
-
-fn to_usize(n: u64) -> usize {
-    usize::try_from(n).expect("within a small file")
 }

@@ -4,6 +4,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::device::Failing;
 use super::*;
+use crate::units::SECTOR;
 
 #[test]
 fn write_error_is_reported_once_and_old_data_stays() {
@@ -143,7 +144,6 @@ fn with_many_leaves(device: &Arc<Failing>, extents: u64, memory: u64) -> (Filesy
     (fs, file)
 }
 
-const SECTOR: u64 = 4096;
 const STRIDE: u64 = 2 * SECTOR;
 
 #[test]

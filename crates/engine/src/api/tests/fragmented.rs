@@ -7,6 +7,7 @@ use userbtrfs_transaction::bytes_for_items;
 
 use super::*;
 use crate::inode::EXTENTS_PER_STEP;
+use crate::units::{SECTOR, SECTOR_LEN};
 
 /// The number of pieces, their length, and the distance from one to the next.
 const PIECES: u64 = 100_000;
@@ -126,26 +127,25 @@ fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
 /// Leaves written out early while files were being truncated once had items that overlapped.
 #[test]
 fn many_files_are_cut_with_little_memory() {
-    const SECTOR: usize = 4096;
     let options = Options { nodesize: 4096, ..Options::default() };
     let lab = Lab::of(512 << 20, &options, 4 << 20);
     let files: Vec<_> = (0..600).map(|number| lab.create(&number.to_string())).collect();
     for file in &files {
-        file.write_all_at(&[1].repeat(8 * SECTOR), 0).unwrap();
+        file.write_all_at(&[1].repeat(8 * SECTOR_LEN), 0).unwrap();
         // Each file gets a leaf of its own.
         for at in (10..90).step_by(2) {
-            file.write_all_at(&[2; SECTOR], at * SECTOR as u64).unwrap();
+            file.write_all_at(&[2; SECTOR_LEN], at * SECTOR).unwrap();
         }
     }
     lab.fs.commit().unwrap();
     for file in &files {
-        file.write_all_at(&[3; SECTOR], 3 * SECTOR as u64).unwrap();
+        file.write_all_at(&[3; SECTOR_LEN], 3 * SECTOR).unwrap();
     }
     lab.fs.commit().unwrap();
     for file in files {
-        let mut bytes = vec![0; 8 * SECTOR];
+        let mut bytes = vec![0; 8 * SECTOR_LEN];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
-        let sectors: Vec<u8> = bytes.iter().step_by(SECTOR).copied().collect();
+        let sectors: Vec<u8> = bytes.iter().step_by(SECTOR_LEN).copied().collect();
         assert_eq!(sectors, [1, 1, 1, 3, 1, 1, 1, 1]);
         file.close().unwrap();
     }

@@ -9,8 +9,7 @@ use userbtrfs_format::{InodeFlags, Logical};
 
 use super::device::{Failing, Which};
 use super::*;
-
-const SECTOR: u64 = 4096;
+use crate::units::SECTOR;
 
 #[test]
 fn seek_hole_skips_data_that_lands_meanwhile() {

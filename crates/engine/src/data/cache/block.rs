@@ -8,12 +8,10 @@
 use std::ops::Range;
 
 use userbtrfs_device::{Buffer, Slice};
-use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes in a sector.
-pub(in crate::data) const SECTOR: usize = SECTOR_SIZE as usize;
+use crate::units::SECTOR_LEN;
 
 /// The most sectors in a block: each has one bit in a mask.
 pub(in crate::data) const SECTORS_MAX: u32 = u32::BITS;
@@ -114,7 +112,7 @@ impl CacheBlock {
 
 /// Returns the length of `sectors` sectors in bytes.
 pub(in crate::data) fn bytes(sectors: u32) -> usize {
-    sectors as usize * SECTOR
+    sectors as usize * SECTOR_LEN
 }
 
 /// Returns a mask with the bits of these sectors set.
@@ -147,10 +145,10 @@ mod tests {
 
     #[test]
     fn shared_slice_does_not_see_later_changes() {
-        let mut block = CacheBlock::new(Arc::new(Buffer::zeroed(2 * SECTOR)), 2, 0);
+        let mut block = CacheBlock::new(Arc::new(Buffer::zeroed(2 * SECTOR_LEN)), 2, 0);
         let slice = block.slice(1..2);
-        block.bytes_mut(0..SECTOR)[..SECTOR].fill(1);
-        block.bytes_mut(SECTOR..SECTOR + 1)[SECTOR] = 2;
+        block.bytes_mut(0..SECTOR_LEN)[..SECTOR_LEN].fill(1);
+        block.bytes_mut(SECTOR_LEN..SECTOR_LEN + 1)[SECTOR_LEN] = 2;
         assert!(slice.iter().all(|&byte| byte == 0));
         assert_eq!((block.slice(0..1)[9], block.slice(1..2)[0], block.slice(1..2)[1]), (1, 2, 0));
         block.grow(5);

@@ -16,8 +16,9 @@ use smallvec::{SmallVec, smallvec};
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use crate::data::cache::block::{CacheBlock, SECTOR, SECTORS_MAX, bytes, mask, runs};
+use crate::data::cache::block::{CacheBlock, SECTORS_MAX, bytes, mask, runs};
 use crate::data::cache::dirty::{Delta, DirtyRun, DirtyRuns, RUN_MAX};
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// Sectors between two boundaries that no block crosses.
 const UNIT: u64 = SECTORS_MAX as u64;
@@ -102,7 +103,7 @@ impl CacheBlocks {
 
     /// Copies valid bytes from `offset` on, as far as they are in one block; returns how many.
     pub(in crate::data) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
-        let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
+        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
         let Some((block, valid)) = self.valid_from(sector) else { return 0 };
         let (start, end) = (bytes(valid.start) + skip, bytes(valid.end));
         let len = target.len().min(end - start);
@@ -216,7 +217,7 @@ impl CacheBlocks {
 
     /// Fills in a buffer of sectors as they are on disk, without a copy if no block is in the way.
     pub(in crate::data) fn fill(&mut self, sector: u64, buffer: &Arc<Buffer>) {
-        let len = (buffer.len() / SECTOR) as u64;
+        let len = (buffer.len() / SECTOR_LEN) as u64;
         let one_unit = sector / UNIT == (sector + len - 1) / UNIT;
         let free = || self.first_touching(sector) == sector && self.is_free(sector..sector + len);
         if one_unit && free() {
@@ -229,7 +230,7 @@ impl CacheBlocks {
 
     /// Copies in sectors as they are on disk, where none are valid.
     pub(in crate::data) fn fill_from(&mut self, sector: u64, source: &[u8]) {
-        for missing in self.missing(sector..sector + (source.len() / SECTOR) as u64) {
+        for missing in self.missing(sector..sector + (source.len() / SECTOR_LEN) as u64) {
             let from = to_bytes(missing.start - sector);
             self.put(missing.start, &source[from..][..to_bytes(missing.end - missing.start)]);
         }
@@ -261,7 +262,7 @@ impl CacheBlocks {
     fn put(&mut self, sector: u64, source: &[u8]) {
         let mut done = 0;
         while done < source.len() {
-            let at = sector + (done / SECTOR) as u64;
+            let at = sector + (done / SECTOR_LEN) as u64;
             done += self.copy_in(to_place(at), &source[done..], 0);
         }
     }
@@ -285,13 +286,13 @@ impl CacheBlocks {
     fn copy_in(&mut self, offset: u64, source: &[u8], dirty: u32) -> usize {
         let range = sectors_of(offset, source.len());
         let (first, at, count) = self.make_room(range);
-        let skip = to_usize(offset % SECTOR as u64);
+        let skip = to_usize(offset % SECTOR);
         let from = bytes(at) + skip;
         let len = source.len().min(bytes(count) - skip);
         let sectors = mask(at..at + count);
         self.change(first, |block| {
             let head = u32::from(skip > 0) << at;
-            let tail = u32::from(!(skip + len).is_multiple_of(SECTOR)) << (at + count - 1);
+            let tail = u32::from(!(skip + len).is_multiple_of(SECTOR_LEN)) << (at + count - 1);
             let edges = head | tail;
             assert!(block.valid & edges == edges, "what is written in part is valid");
             block.bytes_mut(from..from + len)[from..][..len].copy_from_slice(&source[..len]);
@@ -340,9 +341,9 @@ impl CacheBlocks {
 
     /// Zeros the bytes after `offset` in its sector, if that is valid.
     pub(in crate::data) fn zero_tail(&mut self, offset: u64) {
-        let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
+        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
         if skip > 0 && self.missing(sector..sector + 1).is_empty() {
-            self.copy_in(offset, &self.zeros.clone()[..SECTOR - skip], 0);
+            self.copy_in(offset, &self.zeros.clone()[..SECTOR_LEN - skip], 0);
         }
     }
 
@@ -355,7 +356,7 @@ impl CacheBlocks {
         range: Range<u64>,
         max: u64,
     ) -> (DirtyRuns, Delta) {
-        let (mut taken, mut left) = (DirtyRuns::new(), (max / SECTOR as u64).max(1));
+        let (mut taken, mut left) = (DirtyRuns::new(), (max / SECTOR).max(1));
         let firsts: SmallVec<[u64; 4]> =
             self.unfinished_blocks(&range).map(|(first, _)| first).collect();
         let before = self.dirty;
@@ -558,8 +559,7 @@ fn around(range: &Range<u64>) -> Range<u64> {
 
 /// Returns the sectors that a range of bytes touches.
 fn sectors_of(offset: u64, len: usize) -> Range<u64> {
-    let sector = SECTOR as u64;
-    offset / sector..(offset + len as u64).div_ceil(sector)
+    offset / SECTOR..(offset + len as u64).div_ceil(SECTOR)
 }
 
 fn count(sectors: Range<u64>) -> u32 {
@@ -571,15 +571,11 @@ fn clamp(sectors: u64) -> u32 {
 }
 
 fn to_place(sector: u64) -> u64 {
-    sector * SECTOR as u64
+    sector * SECTOR
 }
 
 fn to_bytes(sectors: u64) -> usize {
-    to_usize(sectors) * SECTOR
-}
-
-fn to_usize(n: u64) -> usize {
-    usize::try_from(n).expect("a length in memory")
+    to_usize(sectors) * SECTOR_LEN
 }
 
 fn to_i64(n: u64) -> i64 {

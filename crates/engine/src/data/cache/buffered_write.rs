@@ -5,11 +5,11 @@
 
 use userbtrfs_device::Buffer;
 
-use crate::data::cache::block::SECTOR;
 use crate::data::cache::dirty::Delta;
 use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
 use crate::error::Result;
 use crate::inode::TreeRoots;
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// The caller holds the range exclusively, extended to sector boundaries. Each method returns what
 /// it newly made dirty. After an error nothing was changed.
@@ -55,8 +55,8 @@ impl FilePages {
     /// Makes the sectors that a range touches dirty, unchanged: at most a block.
     pub(crate) fn redirty(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
         let sectors = sectors(start, end);
-        let offset = sectors.start * SECTOR as u64;
-        let len = to_usize(sectors.end - sectors.start) * SECTOR;
+        let offset = sectors.start * SECTOR;
+        let len = to_usize(sectors.end - sectors.start) * SECTOR_LEN;
         self.modify(tree_roots, offset, len, |_| {})
     }
 
@@ -78,25 +78,21 @@ impl FilePages {
 
     /// Reads the first and the last sector of a range, if the range covers only a part of them.
     fn edges(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
-        let (size, sector) = (self.inode().item().size, SECTOR as u64);
-        let partial = |at: u64| at * sector < start || end < (at + 1) * sector;
+        let size = self.inode().item().size;
+        let partial = |at: u64| at * SECTOR < start || end < (at + 1) * SECTOR;
         let mut edges = Vec::new();
-        for at in [start / sector, end.saturating_sub(1) / sector] {
+        for at in [start / SECTOR, end.saturating_sub(1) / SECTOR] {
             if start == end || !partial(at) || edges.last().is_some_and(|(last, _)| *last == at) {
                 continue;
             }
-            let mut edge = Buffer::zeroed(SECTOR);
-            let left = (at * sector).min(size)..start.min(size);
-            let right = end.min(size)..((at + 1) * sector).min(size);
+            let mut edge = Buffer::zeroed(SECTOR_LEN);
+            let left = (at * SECTOR).min(size)..start.min(size);
+            let right = end.min(size)..((at + 1) * SECTOR).min(size);
             if left.start < left.end || right.start < right.end {
-                self.read_locked(tree_roots, at * sector, &mut edge)?;
+                self.read_locked(tree_roots, at * SECTOR, &mut edge)?;
             }
             edges.push((at, edge));
         }
         Ok(edges)
     }
-}
-
-fn to_usize(n: u64) -> usize {
-    usize::try_from(n).expect("within a block")
 }

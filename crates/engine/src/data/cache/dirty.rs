@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use userbtrfs_device::Slice;
 use userbtrfs_sync::Arc;
 
-use crate::data::cache::block::SECTOR;
+use crate::units::SECTOR;
 
 /// The most bytes of a run that is written back: the largest extent.
 pub(in crate::data) const RUN_MAX: u64 = 128 << 20;
@@ -53,7 +53,7 @@ impl DirtyRun {
 
     /// Splits the run at a sector boundary inside it, and returns the part after that.
     pub(crate) fn split_off(&mut self, at: u64) -> Self {
-        assert!(self.start < at && at < self.end && at.is_multiple_of(SECTOR as u64));
+        assert!(self.start < at && at < self.end && at.is_multiple_of(SECTOR));
         let mut from = self.start;
         let inside = |part: &Slice| {
             let end = from + part.len() as u64;

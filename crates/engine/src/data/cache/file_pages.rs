@@ -21,7 +21,6 @@ use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
 use crate::data::BackingExtents;
-use crate::data::cache::block::SECTOR;
 use crate::data::cache::blocks::{CacheBlocks, Evicted, Usage};
 use crate::data::cache::dirty::{Delta, DirtyRuns};
 use crate::data::cache::page_cache::{Listed, Shared};
@@ -30,6 +29,7 @@ use crate::data::cache::writeback_errors::ErrSeq;
 use crate::data::writeback::reservation::DelallocReservation;
 use crate::error::{InodeId, Result, Unwritten};
 use crate::inode::Inode;
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// The most bytes that are copied while the blocks are locked.
 pub(in crate::data) const BLOCK: usize = 128 << 10;
@@ -180,7 +180,7 @@ impl FilePages {
     /// Returns the valid bytes from `offset` on, as far as they are in one block; also beyond the
     /// size.
     pub(crate) fn held(&self, offset: u64) -> Option<Slice> {
-        let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
+        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
         let (buffer, range) = self.state.read().blocks.slice(sector)?.into_parts();
         Some(Slice::new(buffer, range.start + skip..range.end))
     }
@@ -208,8 +208,8 @@ impl FilePages {
                 continue;
             };
             let start = at;
-            at += (slice.len() / SECTOR) as u64;
-            held.push((start * SECTOR as u64, slice));
+            at += (slice.len() / SECTOR_LEN) as u64;
+            held.push((start * SECTOR, slice));
         }
         (held, missing)
     }
@@ -223,9 +223,9 @@ impl FilePages {
     /// `max`.
     pub(crate) fn unfinished(&self, start: u64, end: u64, max: usize) -> Vec<Range<u64>> {
         let runs = self.state.read().blocks.unfinished(sectors(start, end), max);
-        let size = SECTOR as u64;
-        let clip =
-            |run: Range<u64>| (run.start * size).max(start)..run.end.saturating_mul(size).min(end);
+        let clip = |run: Range<u64>| {
+            (run.start * SECTOR).max(start)..run.end.saturating_mul(SECTOR).min(end)
+        };
         runs.into_iter().map(clip).collect()
     }
 
@@ -266,12 +266,12 @@ impl FilePages {
     /// Writes at most a block, if the sectors that are written in part are valid; returns `None` if
     /// some must be read first.
     pub(in crate::data) fn copy_over(&self, offset: u64, bytes: &[u8]) -> Option<Delta> {
-        let (block, sector) = (BLOCK as u64, SECTOR as u64);
+        let block = BLOCK as u64;
         let end = offset + bytes.len() as u64;
         if offset / block != end.saturating_sub(1) / block {
             return None;
         }
-        let mut partial = [offset, end].into_iter().filter(|at| !at.is_multiple_of(sector));
+        let mut partial = [offset, end].into_iter().filter(|at| !at.is_multiple_of(SECTOR));
         self.change(|state| {
             let is_here = |at: u64| state.blocks.missing(sectors(at, at + 1)).is_empty();
             partial.all(is_here).then(|| state.blocks.write(offset, bytes))
@@ -294,7 +294,7 @@ impl FilePages {
         self.change(|state| {
             state.finishes += 1;
             state.blocks.zero_tail(size);
-            state.blocks.discard(size.div_ceil(SECTOR as u64)..sectors(0, u64::MAX).end)
+            state.blocks.discard(size.div_ceil(SECTOR)..sectors(0, u64::MAX).end)
         })
     }
 
@@ -350,7 +350,7 @@ impl FilePages {
         self.cache.account(with_contents(before), with_contents(after));
         self.list(&mut state, listing, before, after);
         if before.unfinished != after.unfinished {
-            self.inode.set_unfinished(after.unfinished * SECTOR as u64);
+            self.inode.set_unfinished(after.unfinished * SECTOR);
         }
         let newcomers = state.blocks.take_newcomers();
         if !newcomers.is_empty() {
@@ -395,9 +395,5 @@ fn with_contents(usage: Usage) -> Usage {
 
 /// Returns the sectors that a range of bytes touches.
 pub(in crate::data) fn sectors(start: u64, end: u64) -> Range<u64> {
-    start / SECTOR as u64..end.div_ceil(SECTOR as u64)
-}
-
-fn to_usize(n: u64) -> usize {
-    usize::try_from(n).expect("within a sector")
+    start / SECTOR..end.div_ceil(SECTOR)
 }

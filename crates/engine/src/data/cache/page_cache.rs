@@ -18,12 +18,12 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_transaction::TransactionManager;
 
-use crate::data::cache::block::SECTOR;
 use crate::data::cache::blocks::{Evicted, Usage};
 use crate::data::cache::file_pages::{BLOCK, FilePages};
 use crate::data::cache::writeback_errors::WritebackErrors;
 use crate::error::InodeId;
 use crate::inode::Inode;
+use crate::units::SECTOR;
 
 const SHARDS: usize = 16;
 
@@ -148,7 +148,7 @@ impl PageCache {
 
     /// Returns the bytes of all sectors that are dirty or being written.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
-        self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR as u64
+        self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR
     }
 
     /// Returns the bytes of memory that cannot be evicted because of such sectors.
@@ -164,7 +164,7 @@ impl PageCache {
     /// Returns the most bytes that were ever unfinished.
     #[cfg(test)]
     pub(crate) fn unfinished_peak(&self) -> u64 {
-        self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR as u64
+        self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR
     }
 
     /// Returns about how many bytes all files take.

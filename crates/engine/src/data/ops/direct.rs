@@ -12,12 +12,11 @@ use userbtrfs_sync::Arc;
 
 use crate::data::ops::write::{MayExtend, Times};
 use crate::data::writeback::batch::{EXTENT_MAX, FileJob, Origin, WritebackBatch};
-use crate::data::writeback::context::{
-    SECTOR, WriteContext, end_of, sector_end, sector_start, size_of,
-};
+use crate::data::writeback::context::{WriteContext, end_of, size_of};
 use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved, SpaceNeeded};
 use crate::data::{Delta, DirtyRun, FilePages};
 use crate::error::{Error, Result};
+use crate::units::{SECTOR, sector_end, sector_start};
 
 impl WriteContext {
     /// Writes a buffer of whole sectors at a sector boundary, and waits.

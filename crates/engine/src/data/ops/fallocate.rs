@@ -7,19 +7,18 @@
 
 use std::ops::Range;
 
-use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
+use userbtrfs_format::RegularExtent;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, Reservation};
 
 use crate::data::ops::write::{MayExtend, Times};
 use crate::data::writeback::batch::EXTENT_MAX;
-use crate::data::writeback::context::{
-    SECTOR, WriteContext, end_of, sector_end, sector_start, size_of,
-};
+use crate::data::writeback::context::{WriteContext, end_of, size_of};
 use crate::data::writeback::write_extent::{difference, whole_extent};
 use crate::data::{ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMapKind, TreeRoots};
+use crate::units::{SECTOR, SECTOR_LEN, sector_end, sector_start};
 
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
@@ -113,7 +112,7 @@ impl WriteContext {
         let zero = |tree_roots: &TreeRoots| pages.write_zeros(tree_roots, start, end);
         match self.change(pages, start..end, (MayExtend::Refused, times), zero) {
             Err(Error::NoSpace) => {
-                let zeros = [0; SECTOR_SIZE as usize];
+                let zeros = [0; SECTOR_LEN];
                 let len = usize::try_from(end - start).expect("within a sector");
                 let how = (MayExtend::Allowed, times);
                 match self.write_through(pages, start, &zeros[..len], how)? {

@@ -16,14 +16,13 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, Reservation};
 
 use crate::data::ops::write::Times;
-use crate::data::writeback::context::{
-    SECTOR, SIZE_MAX, WriteContext, advance_size, sector_end, sector_start, size_of,
-};
+use crate::data::writeback::context::{SIZE_MAX, WriteContext, advance_size, size_of};
 use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved};
 use crate::data::writeback::write_extent::difference;
 use crate::data::{Delta, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMapKind, InlineData};
+use crate::units::{SECTOR, sector_end, sector_start};
 
 /// The rest of a truncated inline file: its bytes, and how many there were before.
 type ShortInline = Option<(Arc<[u8]>, u64)>;

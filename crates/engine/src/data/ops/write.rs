@@ -17,14 +17,13 @@ use userbtrfs_sync::Arc;
 
 use crate::clock;
 use crate::data::cache::file_pages::ExtendGuard;
-use crate::data::writeback::context::{
-    SECTOR, SIZE_MAX, WriteContext, sector_end, sector_start, size_of,
-};
+use crate::data::writeback::context::{SIZE_MAX, WriteContext, size_of};
 use crate::data::writeback::nocow::INLINE_MAX;
 use crate::data::writeback::reservation::{CUT_ITEMS, SpaceNeeded};
 use crate::data::{Delta, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMapKind, FileChange, TreeRoots};
+use crate::units::{SECTOR, sector_end, sector_start};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;

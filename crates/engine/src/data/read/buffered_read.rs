@@ -11,12 +11,12 @@ use std::ops::Range;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use crate::data::cache::block::SECTOR;
 use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
 use crate::data::read::extent_reader::{ExtentReader, ReadExtents};
 use crate::data::{BackingExtents, ReadRequest, pieces};
 use crate::error::{Error, Result};
 use crate::inode::TreeRoots;
+use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// The most bytes that are in flight for one read.
 const WINDOW: usize = 2 << 20;
@@ -74,7 +74,7 @@ impl FilePages {
 
     /// Reads the rest of the sector of an offset, `left` bytes before the end, and reads ahead.
     fn read_slice(&self, tree_roots: &TreeRoots, offset: u64, left: u64) -> Result<Slice> {
-        let len = SECTOR - to_usize(offset % SECTOR as u64);
+        let len = SECTOR_LEN - to_usize(offset % SECTOR);
         let mut bytes = Buffer::zeroed(usize::try_from(left).map_or(len, |left| len.min(left)));
         self.read(tree_roots, offset, &mut bytes, 1)?;
         // If the block has been evicted already, return the copy.
@@ -118,12 +118,12 @@ impl FilePages {
 
     /// Adds a piece to the page cache. The caller holds its range.
     fn keep(&self, file: &BackingExtents, piece: &ReadRequest, fetched: ReadExtents) {
-        let aligned = |offset: u64| offset.is_multiple_of(SECTOR as u64);
+        let aligned = |offset: u64| offset.is_multiple_of(SECTOR);
         if !aligned(piece.start) || !(aligned(piece.end()) || piece.end() == file.size) {
             return;
         }
         let sectors = sectors(piece.start, piece.end());
-        let bytes = to_usize(sectors.end - sectors.start) * SECTOR;
+        let bytes = to_usize(sectors.end - sectors.start) * SECTOR_LEN;
         match fetched {
             ReadExtents::Zeros(_) => self.fill_zeros(sectors),
             ReadExtents::Bytes { buffer, skip, len } => {
@@ -171,7 +171,7 @@ impl Load<'_> {
         let ahead_max = self.pages.ahead_max();
         let start = match ahead {
             0 => self.wanted.start / block * block,
-            _ => self.wanted.start / SECTOR as u64 * SECTOR as u64,
+            _ => self.wanted.start / SECTOR * SECTOR,
         };
         let first = self.wanted.start / block;
         let last = self.wanted.end.div_ceil(block);
@@ -182,7 +182,7 @@ impl Load<'_> {
     fn run(&mut self, reach: &Reach) -> Result<()> {
         let file = self.pages.source();
         let wanted = sectors(self.wanted.start, self.wanted.end);
-        let end = file.size.div_ceil(SECTOR as u64);
+        let end = file.size.div_ceil(SECTOR);
         let wider = |range: &Range<u64>| {
             let range = sectors(range.start, range.end);
             range.start..range.end.min(end).max(wanted.end)
@@ -265,9 +265,5 @@ fn not_before(error: Error, start: u64) -> Error {
 }
 
 fn to_place(sector: u64) -> u64 {
-    sector.saturating_mul(SECTOR as u64)
-}
-
-fn to_usize(n: u64) -> usize {
-    usize::try_from(n).expect("a length in memory")
+    sector.saturating_mul(SECTOR)
 }

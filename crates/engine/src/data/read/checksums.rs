@@ -5,12 +5,13 @@
 
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
-use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
+use userbtrfs_format::{ItemKind, Key, Logical, TreeId};
 use userbtrfs_transaction::TransactionManager;
 use userbtrfs_volume::Range;
 
 use crate::error::Result;
 use crate::inode::TreeRoots;
+use crate::units::{SECTOR, SECTOR_LEN};
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;
@@ -42,7 +43,7 @@ impl SectorChecksums {
     }
 
     fn none(kind: ChecksumKind, range: Range) -> Self {
-        let sectors = range.len / SECTOR_SIZE as usize;
+        let sectors = range.len / SECTOR_LEN;
         Self { kind, stored: vec![0; sectors * kind.size()], present: vec![false; sectors] }
     }
 
@@ -90,10 +91,10 @@ impl SectorChecksums {
 
     /// Takes the checksums that an item at `at` has for the range at `start`.
     fn take(&mut self, start: Logical, at: u64, data: &[u8]) {
-        let (size, sector) = (self.kind.size(), u64::from(SECTOR_SIZE));
+        let size = self.kind.size();
         let first = at.max(start.0);
-        let from = to_index((first - at) / sector);
-        let to = to_index((first - start.0) / sector);
+        let from = to_index((first - at) / SECTOR);
+        let to = to_index((first - start.0) / SECTOR);
         let count = (data.len() / size).saturating_sub(from).min(self.present.len() - to);
         if count == 0 {
             return;
@@ -125,8 +126,7 @@ impl SectorChecksums {
     /// Returns the first sector of `bytes` whose checksum is missing or different: its index, and
     /// the computed checksum.
     pub(crate) fn first_bad(&self, bytes: &[u8], from: usize) -> Option<(usize, Checksum)> {
-        let size = SECTOR_SIZE as usize;
-        let sectors = bytes.chunks_exact(size).enumerate().skip(from);
+        let sectors = bytes.chunks_exact(SECTOR_LEN).enumerate().skip(from);
         sectors.map(|(sector, bytes)| (sector, self.kind.compute(bytes))).find(|(sector, found)| {
             let stored = &self.stored[sector * self.kind.size()..][..self.kind.size()];
             !self.present[*sector] || found.as_bytes() != stored

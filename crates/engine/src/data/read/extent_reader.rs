@@ -7,7 +7,7 @@
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
-use userbtrfs_format::{Logical, SECTOR_SIZE};
+use userbtrfs_format::Logical;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
@@ -15,8 +15,7 @@ use crate::data::read::checksums::SectorChecksums;
 use crate::data::{BackingExtents, ReadRequest, ReadSource};
 use crate::error::{DataError, Error, Result};
 use crate::inode::TreeRoots;
-
-const SECTOR: usize = SECTOR_SIZE as usize;
+use crate::units::{SECTOR_LEN, to_usize};
 
 /// Bytes of a piece, verified and decompressed.
 #[derive(Clone, Debug)]
@@ -167,7 +166,7 @@ fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
         unreachable!("called for inline pieces")
     };
     let len = to_usize(data.ram_bytes());
-    let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR));
+    let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR_LEN));
     match data.compression() {
         None => buffer[..len].copy_from_slice(data.stored()),
         Some(how) => decompress(file, piece, Logical(0), how, data.stored(), &mut buffer[..len])?,
@@ -247,11 +246,11 @@ impl OnDisk<'_> {
     fn verify(&self, range: Range, sums: &SectorChecksums, bytes: &mut [u8]) -> Result<()> {
         let mut from = 0;
         while let Some((sector, found)) = sums.first_bad(bytes, from) {
-            let logical = Logical(range.logical.0 + (sector * SECTOR) as u64);
+            let logical = Logical(range.logical.0 + (sector * SECTOR_LEN) as u64);
             let Some(expected) = sums.get(sector) else {
                 return Err(self.error(sector, DataError::NoChecksum(logical)));
             };
-            let place = &mut bytes[sector * SECTOR..][..SECTOR];
+            let place = &mut bytes[sector * SECTOR_LEN..][..SECTOR_LEN];
             let copies = self.replace(logical, sector, sums, place)?;
             if let Some(copies) = copies {
                 let error = DataError::Checksum { logical, expected, found, copies };
@@ -272,10 +271,10 @@ impl OnDisk<'_> {
     ) -> Result<Option<usize>> {
         let volume = self.tree_roots.store().volume();
         for copy in 0.. {
-            match volume.read(Range { logical, len: SECTOR }, copy) {
+            match volume.read(Range { logical, len: SECTOR_LEN }, copy) {
                 Ok(Some(bytes)) if sums.is_good(sector, &bytes) => {
                     place.copy_from_slice(&bytes);
-                    self.note(Range { logical, len: SECTOR });
+                    self.note(Range { logical, len: SECTOR_LEN });
                     return Ok(None);
                 }
                 Ok(Some(_)) | Err(ReadError::Device(_)) => {}
@@ -297,13 +296,9 @@ impl OnDisk<'_> {
             unreachable!("made for pieces on disk")
         };
         let within = match compression {
-            None => ((sector * SECTOR) as u64).saturating_sub(skip),
+            None => ((sector * SECTOR_LEN) as u64).saturating_sub(skip),
             Some(_) => 0,
         };
         data_error(self.file, self.piece.start + within, error)
     }
-}
-
-fn to_usize(len: u64) -> usize {
-    usize::try_from(len).expect("a length in memory")
 }

@@ -13,11 +13,12 @@
 use std::collections::VecDeque;
 
 use userbtrfs_btree::{Cursor, ReadAhead};
-use userbtrfs_format::{FileExtent, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_format::{FileExtent, ItemKind, Key};
 
 use crate::data::BackingExtents;
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, InlineData, TreeRoots};
+use crate::units::SECTOR;
 
 /// The number of pending extents that are looked up at a time.
 const PENDING_MAX: usize = 64;
@@ -135,7 +136,7 @@ fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<ExtentMap> {
     if let Some(kind) = ExtentMapKind::of_item(&extent) {
         return Some(ExtentMap { start, end, kind });
     }
-    let end = end.next_multiple_of(u64::from(SECTOR_SIZE));
+    let end = end.next_multiple_of(SECTOR);
     Some(ExtentMap { start, end, kind: ExtentMapKind::Inline(InlineData::in_leaf(leaf, slot)) })
 }
 

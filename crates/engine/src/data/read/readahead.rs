@@ -16,6 +16,7 @@ use crate::data::read::extent_reader::{ExtentReader, ReadDone};
 use crate::data::{BackingExtents, ExtentMaps, ReadExtents, ReadRequest, pieces};
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMap, ExtentMapKind, TreeRoots};
+use crate::units::to_usize;
 
 /// The longest uncompressed piece of a stream, in bytes: the largest buffer whose memory is reused,
 /// which avoids page faults; it also stays in the processor's cache.
@@ -260,8 +261,4 @@ enum More {
     /// The next step may return bytes.
     Later,
     Nothing,
-}
-
-fn to_usize(len: u64) -> usize {
-    usize::try_from(len).expect("at most a block")
 }

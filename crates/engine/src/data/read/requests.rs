@@ -7,12 +7,13 @@
 //!    the whole extent.
 
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{Logical, SECTOR_SIZE};
+use userbtrfs_format::Logical;
 use userbtrfs_volume::Range;
 
 use crate::data::{BackingExtents, ExtentMaps};
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, InlineData, TreeRoots};
+use crate::units::{SECTOR, to_usize};
 
 /// A piece: a part of a file that is read in one go.
 #[derive(Clone, Debug)]
@@ -121,14 +122,13 @@ fn split(segment: &ExtentMap, len_max: u64, found: &mut Vec<ReadRequest>) {
 }
 
 fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<ReadRequest>) {
-    let sector = u64::from(SECTOR_SIZE);
     let mut done = 0;
     while done < len {
         let at = start + done;
         let len = (len_max - at % len_max).min(len - done);
-        let (from, skip) = ((disk + done) / sector * sector, (disk + done) % sector);
+        let (from, skip) = ((disk + done) / SECTOR * SECTOR, (disk + done) % SECTOR);
         let range =
-            Range { logical: Logical(from), len: to_usize((skip + len).next_multiple_of(sector)) };
+            Range { logical: Logical(from), len: to_usize((skip + len).next_multiple_of(SECTOR)) };
         found.push(ReadRequest {
             start: at,
             len,
@@ -136,9 +136,4 @@ fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<Re
         });
         done += len;
     }
-}
-
-/// Converts lengths of extents and pieces, which their types bound.
-fn to_usize(len: u64) -> usize {
-    usize::try_from(len).expect("a length in memory")
 }

@@ -22,7 +22,7 @@ use userbtrfs_transaction::{
 use userbtrfs_volume::PendingWrites;
 
 use crate::data::ops::write::Times;
-use crate::data::writeback::context::{SECTOR, WriteContext, advance_size, size_of};
+use crate::data::writeback::context::{WriteContext, advance_size, size_of};
 use crate::data::writeback::reservation::{DelallocReserved, merge};
 use crate::data::writeback::write_extent::{
     NeedsAllocation, WriteExtent, WriteExtents, WriteTarget, WriteTargets, cut,
@@ -30,6 +30,7 @@ use crate::data::writeback::write_extent::{
 use crate::data::{Delta, DirtyRun, FilePages};
 use crate::error::{DataError, Error, Result, Unwritten};
 use crate::inode::FileChange;
+use crate::units::SECTOR;
 
 /// The largest extent, in bytes, as Linux makes them.
 pub(in crate::data) const EXTENT_MAX: u64 = 128 << 20;

@@ -12,7 +12,6 @@
 
 use std::sync::Weak;
 
-use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_transaction::{
@@ -26,9 +25,6 @@ use crate::data::writeback::worker::Worker;
 use crate::data::{BackingExtents, Delta, FilePages, PageCache};
 use crate::error::{Error, InodeId, Result};
 use crate::inode::{FileChange, InodeEvents, Inodes};
-
-/// Bytes in a sector.
-pub(in crate::data) const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// The largest size of a file: the largest signed offset.
 pub(in crate::data) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -245,16 +241,6 @@ impl TransactionHooks for WritebackHandle {
 /// Returns the size of a file, as callers see it.
 pub(in crate::data) fn size_of(pages: &FilePages) -> u64 {
     pages.inode().item().size
-}
-
-/// Returns the start of the sector of an offset.
-pub(in crate::data) fn sector_start(offset: u64) -> u64 {
-    offset / SECTOR * SECTOR
-}
-
-/// Returns an offset rounded up to a sector boundary; `u64::MAX` if that overflows.
-pub(in crate::data) fn sector_end(offset: u64) -> u64 {
-    offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
 }
 
 /// Checks that a range ends within the largest file size; returns its end.

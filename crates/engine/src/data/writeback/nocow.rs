@@ -12,11 +12,12 @@ use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_m
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::NocowGuard;
 
-use crate::data::writeback::context::{SECTOR, WriteContext};
+use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};
 use crate::data::{DirtyRun, ExtentMaps, FilePages};
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, reference};
+use crate::units::SECTOR;
 
 /// The longest file that is stored inline, in bytes: the default of Linux.
 pub(in crate::data) const INLINE_MAX: u64 = 2048;

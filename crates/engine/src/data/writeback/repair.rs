@@ -16,8 +16,9 @@ use userbtrfs_transaction::HandleKind;
 use userbtrfs_volume::{BadMirror, Range};
 
 use crate::data::read::checksums::SectorChecksums;
-use crate::data::writeback::context::{SECTOR, WriteContext};
+use crate::data::writeback::context::WriteContext;
 use crate::error::Result;
+use crate::units::SECTOR;
 
 impl WriteContext {
     /// Repairs the bad mirrors that reads have found. The caller holds no lock.

@@ -13,7 +13,7 @@ use userbtrfs_transaction::{Reservation, bytes_for_items};
 use crate::data::Delta;
 use crate::data::cache::dirty::RUN_MAX;
 use crate::data::cache::file_pages::BLOCK;
-use crate::data::writeback::context::SECTOR;
+use crate::units::SECTOR;
 
 /// Leaves that a run may change: one of the file's extents, one of checksums.
 const RUN_ITEMS: u64 = 2;

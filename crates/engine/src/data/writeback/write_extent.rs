@@ -2,14 +2,14 @@
 
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
-use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
+use userbtrfs_format::{Logical, RegularExtent};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_volume::Slice;
 
 use crate::data::DirtyRun;
-use crate::data::writeback::context::SECTOR;
 use crate::inode::{ExtentMap, ExtentMapKind, FileChange, InlineData};
+use crate::units::{SECTOR, SECTOR_LEN};
 
 /// The target of a range of a file.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl WriteExtent {
         let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
         self.sums.reserve(sectors * kind.size());
         for part in &self.run.parts {
-            kind.compute_blocks(part, SECTOR_SIZE as usize, |sum| {
+            kind.compute_blocks(part, SECTOR_LEN, |sum| {
                 self.sums.extend_from_slice(sum.as_bytes());
             });
         }

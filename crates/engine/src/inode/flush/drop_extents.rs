@@ -14,12 +14,13 @@
 //!    time.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
-use userbtrfs_format::{FileExtent, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_format::{FileExtent, ItemKind, Key};
 use userbtrfs_transaction::{Damage, Result};
 
 use crate::inode::TreeRoots;
 use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
 use crate::inode::pending::extents::{ExtentChanges, Replaced};
+use crate::units::SECTOR;
 
 /// The new content of an EXTENT_DATA item.
 #[derive(Debug, PartialEq, Eq)]
@@ -240,7 +241,7 @@ impl Items<'_> {
 impl Stored {
     fn parse(start: u64, data: &[u8]) -> Self {
         let extent = FileExtent::parse(start, data).expect("verified with its block");
-        let bytes = extent.file_bytes().max(1).next_multiple_of(u64::from(SECTOR_SIZE));
+        let bytes = extent.file_bytes().max(1).next_multiple_of(SECTOR);
         let kind = ExtentMapKind::of_item(&extent);
         Self { start, end: start + bytes, generation: extent.generation, kind }
     }

@@ -17,7 +17,7 @@
 use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
-use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{FlushScope, Handle, Result, TransactionHooks};
 
@@ -31,15 +31,13 @@ use crate::inode::pending::extents::Replaced;
 use crate::inode::tree::ondisk;
 use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::{Inode, Inodes};
+use crate::units::SECTOR;
 
 /// The most inodes whose sets are taken before they are put into the tree.
 const TAKEN_MAX: usize = 256;
 
 /// The most items that are changed at once: a set may have any number of them.
 const EDITS_MAX: usize = 1024;
-
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// The most names that are deferred under one lock, which blocks lookups among the deferred names.
 const PASSED_MAX: usize = 256;

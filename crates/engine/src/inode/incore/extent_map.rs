@@ -10,13 +10,10 @@ use std::fmt;
 
 use userbtrfs_btree::NodeRef;
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{
-    FileExtent, FileExtentKind, HoleExtent, InlineExtent, RegularExtent, SECTOR_SIZE,
-};
+use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, InlineExtent, RegularExtent};
 use userbtrfs_sync::Arc;
 
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
+use crate::units::SECTOR;
 
 /// A range of a file that is in one extent or hole.
 #[derive(Clone, Debug, PartialEq, Eq)]

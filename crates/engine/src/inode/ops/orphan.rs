@@ -13,7 +13,7 @@
 //!    closed. Until then the ORPHAN_ITEM stays.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
-use userbtrfs_format::{FileExtent, ItemKind, Key, SECTOR_SIZE, TreeId};
+use userbtrfs_format::{FileExtent, ItemKind, Key, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
@@ -27,6 +27,7 @@ use crate::inode::tree::ondisk;
 use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::tree::subvolume::Subvolume;
 use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
+use crate::units::SECTOR;
 
 /// The most extents of a file that are removed in one step: in any filesystem, the reservation for
 /// their items is less than half of the global reserve, so that files can be deleted when no other
@@ -40,7 +41,7 @@ const EXTENTS_MIN: usize = 4;
 const EXTENT_ITEM_BYTES: u64 = 25 + 53;
 
 /// The most bytes in extents of a file that is deleted in one step.
-const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR_SIZE as u64;
+const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR;
 
 /// Items that change when an orphan is deleted.
 const DELETE_ITEMS: u64 = 4;
@@ -217,7 +218,7 @@ impl Inodes {
     pub(crate) fn reserve_step(&self, inode: &Inode, more: u64) -> Result<(Reservation, usize)> {
         let nodesize = u64::from(self.tree_roots.store().volume().geometry().nodesize);
         let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
-        let pieces = inode.item().nbytes / u64::from(SECTOR_SIZE);
+        let pieces = inode.item().nbytes / SECTOR;
         let all = usize::try_from(pieces).unwrap_or(EXTENTS_PER_STEP);
         let mut extents = all.clamp(EXTENTS_MIN, EXTENTS_PER_STEP);
         self.relieve()?;
@@ -381,7 +382,7 @@ impl Operation<'_> {
             state.set_listed(true);
             return UnlinkOutcome::Kept;
         }
-        let (bytes, extents) = (state.item.nbytes, state.item.nbytes / u64::from(SECTOR_SIZE));
+        let (bytes, extents) = (state.item.nbytes, state.item.nbytes / SECTOR);
         let goes_at_once = || bytes <= AT_ONCE && (extents == 0 || self.expects(extents));
         if !state.pending().created && !goes_at_once() {
             state.set_listed(true);

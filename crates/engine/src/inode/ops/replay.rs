@@ -13,7 +13,7 @@
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{
     DirEntryKind, FileExtent, FileExtentKind, FileKind, InodeItem, InodeName, ItemKind, Key,
-    SECTOR_SIZE, inode_extrefs, inode_refs,
+    inode_extrefs, inode_refs,
 };
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::HandleKind;
@@ -26,6 +26,7 @@ use crate::inode::ops::operation::{Operation, size_of_entry};
 use crate::inode::ops::property;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
 use crate::inode::{Entry, EntryTarget, ExtentMapKind, FileChange, Inode, Inodes, Link};
+use crate::units::SECTOR;
 
 /// The most items that change with one step: two inodes, a ref, an entry by name and by index, and
 /// the item that the step replays.
@@ -33,9 +34,6 @@ const STEP_ITEMS: u64 = 7;
 
 /// The most entries that are listed at a time.
 const LIST_MAX: usize = 1024;
-
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// The item that stores names of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,12 @@
 use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
-use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
+use userbtrfs_format::RegularExtent;
 use userbtrfs_transaction::{FileExtentRef, Handle};
 
 use crate::error::InodeId;
 use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
-
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
+use crate::units::{sector_end, sector_start};
 
 /// A set of pending ranges.
 #[derive(Default)]
@@ -177,8 +175,7 @@ pub(in crate::inode) fn flattened<'a>(
     start: u64,
     end: u64,
 ) -> Vec<ExtentMap> {
-    let start = start / SECTOR * SECTOR;
-    let end = end.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
+    let (start, end) = (sector_start(start), sector_end(end));
     let (mut found, mut gaps): (_, Gaps) = (Vec::new(), smallvec![(start, end)]);
     for set in sets {
         found.extend(gaps.iter().flat_map(|(from, to)| set.between(*from, *to)));

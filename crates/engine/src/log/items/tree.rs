@@ -8,21 +8,17 @@
 //!    the parent has for it.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Root, Tree};
-use userbtrfs_format::{
-    Expectation, Item, ItemKind, Key, Logical, RootItem, SECTOR_SIZE, TreeId, csum_count,
-};
+use userbtrfs_format::{Expectation, Item, ItemKind, Key, Logical, RootItem, TreeId, csum_count};
 use userbtrfs_transaction::{TransactionManager, TreeRoots};
 use userbtrfs_volume::TreeBlock;
 
 use super::logged_range;
 use crate::error::{Error, LogDamage, LogError, Result};
 use crate::inode::{Link, NamesItem};
+use crate::units::{SECTOR, to_usize};
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;
-
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// The logs to be replayed.
 pub(crate) struct Logs {
@@ -271,8 +267,4 @@ impl LogTree {
         }
         Ok(found)
     }
-}
-
-fn to_usize(sectors: u64) -> usize {
-    usize::try_from(sectors).expect("within an item")
 }

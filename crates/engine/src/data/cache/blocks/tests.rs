@@ -7,7 +7,7 @@ use super::*;
 
 /// Sectors of the files of these tests: a few units, so that blocks meet their boundaries.
 const SECTORS: u64 = 80;
-const BYTES: usize = 80 * SECTOR;
+const BYTES: usize = 80 * SECTOR_LEN;
 
 fn blocks() -> CacheBlocks {
     CacheBlocks::new(Arc::new(Buffer::zeroed(bytes(SECTORS_MAX))))
@@ -42,8 +42,8 @@ fn range() -> impl Strategy<Value = Range<u64>> {
 
 fn step() -> impl Strategy<Value = Step> {
     let write = prop_oneof![
-        (0..BYTES, 1..3 * SECTOR),
-        (0..80_usize, 1..70_usize).prop_map(|(at, len)| (at * SECTOR, len * SECTOR)),
+        (0..BYTES, 1..3 * SECTOR_LEN),
+        (0..80_usize, 1..70_usize).prop_map(|(at, len)| (at * SECTOR_LEN, len * SECTOR_LEN)),
     ];
     prop_oneof![
         4 => (write, 1..=u8::MAX).prop_map(|((at, len), byte)| {
@@ -79,7 +79,7 @@ impl Model {
         let mut beneath = vec![0; BYTES];
         // Zeros in the middle, like a hole.
         for (place, byte) in beneath.iter_mut().enumerate() {
-            let sector = place / SECTOR;
+            let sector = place / SECTOR_LEN;
             *byte = if (20..50).contains(&sector) { 0 } else { u8::try_from(sector).unwrap() + 1 };
         }
         let none = || vec![false; usize::try_from(SECTORS).unwrap()];
@@ -133,7 +133,7 @@ impl Model {
     }
 
     fn take(&mut self, range: Range<u64>, max: u64) -> Delta {
-        let (runs, delta) = self.blocks.take_dirty(range.clone(), max * SECTOR as u64);
+        let (runs, delta) = self.blocks.take_dirty(range.clone(), max * SECTOR);
         let mut wanted = range.filter(|&at| {
             let at = to_usize(at);
             self.dirty[at] && !self.writing[at]
@@ -222,7 +222,7 @@ impl Model {
         let missing = !self.blocks.missing(sector..sector + 1).is_empty();
         assert_eq!(missing, slice.is_none(), "sector {at}");
         match slice {
-            Some(slice) => assert_eq!(slice[..], self.now[at * SECTOR..][..slice.len()]),
+            Some(slice) => assert_eq!(slice[..], self.now[at * SECTOR_LEN..][..slice.len()]),
             None => assert!(!unfinished),
         }
     }
@@ -276,10 +276,10 @@ fn config() -> ProptestConfig {
 #[test]
 fn a_file_written_in_order_is_in_large_blocks_and_one_sector_alone_in_a_small_one() {
     let mut blocks = blocks();
-    blocks.write(1000 * 4096, &[1; SECTOR]);
-    assert_eq!(blocks.usage().bytes, (BLOCK_BYTES + SECTOR) as u64);
+    blocks.write(1000 * 4096, &[1; SECTOR_LEN]);
+    assert_eq!(blocks.usage().bytes, (BLOCK_BYTES + SECTOR_LEN) as u64);
     for sector in 0..64 {
-        blocks.write(sector * 4096, &[2; SECTOR]);
+        blocks.write(sector * 4096, &[2; SECTOR_LEN]);
     }
     assert_eq!(blocks.usage().blocks, 3);
     let (runs, delta) = blocks.take_dirty(0..u64::MAX, u64::MAX);
@@ -304,22 +304,22 @@ fn large_writes_are_in_blocks_of_their_own() {
 #[test]
 fn a_whole_buffer_is_taken_as_it_is_and_zeros_take_no_memory() {
     let mut blocks = blocks();
-    let buffer = Arc::new(Buffer::from(&[7; 3 * SECTOR][..]));
+    let buffer = Arc::new(Buffer::from(&[7; 3 * SECTOR_LEN][..]));
     blocks.fill(8, &buffer);
-    assert_eq!(blocks.slice(9).unwrap().as_ptr(), buffer[SECTOR..].as_ptr());
+    assert_eq!(blocks.slice(9).unwrap().as_ptr(), buffer[SECTOR_LEN..].as_ptr());
     blocks.fill_zeros(32..96);
     let expected =
-        Usage { bytes: (3 * BLOCK_BYTES + 3 * SECTOR) as u64, blocks: 3, ..Usage::default() };
+        Usage { bytes: (3 * BLOCK_BYTES + 3 * SECTOR_LEN) as u64, blocks: 3, ..Usage::default() };
     assert_eq!(blocks.usage(), expected);
-    blocks.write(40 * 4096, &[1; SECTOR]);
-    assert_eq!(blocks.slice(39).unwrap()[..SECTOR], [0; SECTOR]);
+    blocks.write(40 * 4096, &[1; SECTOR_LEN]);
+    assert_eq!(blocks.slice(39).unwrap()[..SECTOR_LEN], [0; SECTOR_LEN]);
     assert_eq!(blocks.usage().bytes, expected.bytes + 32 * 4096);
 }
 
 #[test]
 fn a_run_is_cut_where_an_extent_ends() {
     let mut blocks = blocks();
-    blocks.write(31 * 4096, &[[1; SECTOR], [2; SECTOR], [3; SECTOR]].concat());
+    blocks.write(31 * 4096, &[[1; SECTOR_LEN], [2; SECTOR_LEN], [3; SECTOR_LEN]].concat());
     let mut run = blocks.take_dirty(0..u64::MAX, u64::MAX).0.remove(0);
     let last = run.split_off(33 * 4096);
     assert_eq!(
@@ -328,6 +328,6 @@ fn a_run_is_cut_where_an_extent_ends() {
     );
     let bytes =
         |run: &DirtyRun| run.parts.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>();
-    assert_eq!(bytes(&run), [[1; SECTOR], [2; SECTOR]].concat());
-    assert_eq!(bytes(&last), [3; SECTOR]);
+    assert_eq!(bytes(&run), [[1; SECTOR_LEN], [2; SECTOR_LEN]].concat());
+    assert_eq!(bytes(&last), [3; SECTOR_LEN]);
 }

@@ -18,9 +18,8 @@ use crate::inode::testing::references;
 use crate::inode::tests::{FILE, Lab, TOP};
 use crate::inode::tree::ondisk;
 use crate::inode::{FileChange, InlineData, Inode};
+use crate::units::to_usize;
 
-/// Bytes in a sector.
-const SECTOR: u64 = SECTOR_SIZE as u64;
 /// The number of sectors of a file; as many as a compressed extent holds.
 const SECTORS: u64 = 32;
 
@@ -322,10 +321,6 @@ fn shown(start: u64, data: &[u8]) -> ExtentMap {
         _ => unreachable!("a kind"),
     };
     ExtentMap { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }
-}
-
-fn to_usize(sectors: u64) -> usize {
-    usize::try_from(sectors).unwrap()
 }
 
 fn ranges() -> impl Strategy<Value = (u64, u64)> {

@@ -8,8 +8,8 @@ use crate::inode::testing::references;
 use crate::inode::tests::{FILE, Lab, TOP};
 use crate::inode::tree::ondisk;
 use crate::inode::{NewInode, NewKind, SetAttributes};
+use crate::units::SECTOR;
 
-const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
 /// Records the files that were reported as deleted.

@@ -6,6 +6,7 @@ use userbtrfs_format::Logical;
 
 use super::*;
 use crate::inode::InlineData;
+use crate::units::SECTOR;
 
 /// The number of sectors of a file.
 const SECTORS: u64 = 24;
