@@ -7,6 +7,8 @@
 //! | `writeback` | from dirty blocks to extents: allocate, submit, complete                      |
 //! | `ops`       | the system calls: write, direct I/O, truncate, fallocate                      |
 //!
+//! A folder uses only those above it in this table, and [`units`] and [`backing_extents`].
+//!
 //! A read takes cached blocks from the page cache. For the rest, the file's extents are split into
 //! *pieces*, each a part of one extent that can be read in one go; all pieces of a window are
 //! submitted together; their checksums are looked up while they are in flight; each piece is then
@@ -24,55 +26,24 @@
 //!    size of the file.
 //! 4. Cached data is newer than the data on disk, or equal to it.
 
+mod backing_extents;
 mod cache;
 mod ops;
 mod read;
+mod units;
 mod writeback;
 
-pub(crate) use cache::dirty::{Delta, DirtyRun, DirtyRuns};
+pub(crate) use backing_extents::BackingExtents;
 pub(crate) use cache::file_pages::FilePages;
-pub(crate) use cache::page_cache::{PageCache, UnfinishedFile};
+pub(crate) use cache::page_cache::PageCache;
 pub(crate) use cache::writeback_errors::ErrSeq;
 pub use ops::fallocate::Allocate;
-pub(crate) use ops::write::Times;
+pub(crate) use ops::file_ops::{FileOps, WriteOptions};
 pub(crate) use read::checksums::SectorChecksums;
 pub(crate) use read::extent_reader::{ReadExtents, fetch};
 pub(crate) use read::get_extent::ExtentMaps;
 pub(crate) use read::readahead::Stream;
-pub(crate) use read::requests::{ReadRequest, ReadSource, pieces};
-pub(crate) use writeback::context::{WriteContext, WriteOptions, WritebackHandle};
+pub(crate) use read::requests::pieces;
+pub(crate) use units::Times;
+pub(crate) use writeback::Writeback;
 pub(crate) use writeback::ordered::OrderedExtents;
-
-use userbtrfs_format::{InodeFlags, TreeId};
-use userbtrfs_sync::Arc;
-use userbtrfs_transaction::TransactionManager;
-
-use crate::error::InodeId;
-use crate::inode::{ExtentChanges, Inode};
-
-/// A snapshot of the state that is needed to read a file from disk.
-#[derive(Clone)]
-pub(crate) struct BackingExtents {
-    /// The file.
-    pub(crate) id: InodeId,
-    /// The inode, which knows the extents that are not in the tree yet.
-    pub(crate) inode: Arc<Inode>,
-    /// The size in bytes.
-    pub(crate) size: u64,
-    /// Whether the data has checksums.
-    pub(crate) checksummed: bool,
-    /// Knows the checksums that are not in their tree yet; `None` if none can be pending.
-    pub(crate) transactions: Option<Arc<TransactionManager>>,
-    /// Extents in flight, which will replace those on disk; `None` if the reader ignores them.
-    pub(crate) arriving: Option<Arc<ExtentChanges>>,
-}
-
-impl BackingExtents {
-    /// Returns the present state of the file.
-    pub(crate) fn new(inode: &Arc<Inode>, transactions: Option<&Arc<TransactionManager>>) -> Self {
-        let (id, item) = (inode.id(), inode.item());
-        let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
-        let (inode, transactions) = (Arc::clone(inode), transactions.cloned());
-        Self { id, inode, size: item.size, checksummed: !free, transactions, arriving: None }
-    }
-}

@@ -13,7 +13,7 @@ use userbtrfs_volume::{MirrorStats, Volume, Warning};
 use super::options::RootSubvolume;
 use super::path::{self, FinalSymlink};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
-use crate::data::{PageCache, WriteContext, WritebackHandle};
+use crate::data::{FileOps, PageCache};
 use crate::error::{Error, InodeId, Result};
 use crate::inode::{DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, ROOT_DIR, TreeRoots};
 use crate::log::{self, Log, Replayed};
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     /// `None` if the filesystem is open read-only.
     pub(crate) log: Option<Log>,
     /// `None` if the filesystem is open read-only.
-    pub(crate) writer: Option<Arc<WriteContext>>,
+    pub(crate) writer: Option<Arc<FileOps>>,
     pub(crate) files: Arc<PageCache>,
     pub(crate) nodes: Arc<Inodes>,
     pub(crate) window: u64,
@@ -75,8 +75,8 @@ impl Inner {
         }
     }
 
-    /// Returns the write context; fails if the filesystem is read-only.
-    pub(crate) fn writer(&self) -> Result<&Arc<WriteContext>> {
+    /// Returns the operations that change file data; fails if the filesystem is read-only.
+    pub(crate) fn writer(&self) -> Result<&Arc<FileOps>> {
         self.writer.as_ref().ok_or(Error::ReadOnly)
     }
 
@@ -494,11 +494,11 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let cache_bytes = options.file_cache_bytes();
     let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&transactions))));
     let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
-    let writer = WriteContext::new(cache, of, Arc::clone(&transactions), options.writer())?;
-    let flusher = WritebackHandle(Arc::downgrade(&writer));
+    let writer = FileOps::new(cache, of, Arc::clone(&transactions), options.writer())?;
+    let flusher = writer.writeback_handle();
     transactions
         .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
-    let log = Log::new(&nodes, &writer, &transactions);
+    let log = Log::new(&nodes, writer.writeback(), &transactions);
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         log: Some(log),

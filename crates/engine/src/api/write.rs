@@ -7,15 +7,15 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
-use crate::data::{Allocate, Times, WriteContext};
+use crate::data::{Allocate, FileOps, Times};
 use crate::error::{Error, Result};
 
 /// The bytes that are copied from file to file in one go.
 const COPY_PART: usize = 1 << 20;
 
 impl File {
-    /// Returns the write context, if the file may be written.
-    fn writer(&self) -> Result<&Arc<WriteContext>> {
+    /// Returns the operations that change file data, if the file may be written.
+    fn writer(&self) -> Result<&Arc<FileOps>> {
         let inner = self.inode().inner();
         if !self.is_writable.load(Ordering::Relaxed) {
             inner.nodes.file_to_change(self.inode().id(), false)?;
@@ -24,8 +24,8 @@ impl File {
         inner.writer()
     }
 
-    /// Returns the write context, if the file may be extended.
-    fn appender(&self) -> Result<&Arc<WriteContext>> {
+    /// Returns the operations that change file data, if the file may be extended.
+    fn appender(&self) -> Result<&Arc<FileOps>> {
         let inner = self.inode().inner();
         inner.nodes.file_to_change(self.inode().id(), true)?;
         inner.writer()

@@ -18,14 +18,14 @@ use userbtrfs_transaction::{
 
 use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
-use crate::data::{ErrSeq, FilePages, OrderedExtents, WriteContext};
+use crate::data::{ErrSeq, FilePages, OrderedExtents, Writeback};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Inodes, LogMode};
 
 /// Makes inodes durable, by the log or by a commit.
 pub(crate) struct Log {
     nodes: Arc<Inodes>,
-    writer: Arc<WriteContext>,
+    writeback: Arc<Writeback>,
     transactions: Arc<TransactionManager>,
     fsync_tracer: FsyncTracer,
 }
@@ -85,13 +85,12 @@ impl LogSyncer for Waiting<'_, '_> {
 impl Log {
     pub(crate) fn new(
         nodes: &Arc<Inodes>,
-        writer: &Arc<WriteContext>,
+        writeback: &Arc<Writeback>,
         transactions: &Arc<TransactionManager>,
     ) -> Self {
-        let (nodes, writer) = (Arc::clone(nodes), Arc::clone(writer));
         Self {
-            nodes,
-            writer,
+            nodes: Arc::clone(nodes),
+            writeback: Arc::clone(writeback),
             transactions: Arc::clone(transactions),
             fsync_tracer: FsyncTracer::new(),
         }
@@ -106,7 +105,7 @@ impl Log {
     /// user has not seen, also those of other threads' writes.
     pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
         let (clock, inode, since) = (self.fsync_tracer.clock(), pages.inode(), told.number());
-        let synced = self.writer.submit(pages).and_then(|mut data| match data.has_failed() {
+        let synced = self.writeback.submit(pages).and_then(|mut data| match data.has_failed() {
             true => {
                 clock.end(inode.id(), SyncOutcome::Failed, LogVolume::default());
                 Ok(())

@@ -17,7 +17,8 @@ use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
 use crate::data::cache::block::{CacheBlock, SECTORS_MAX, bytes, mask, runs};
-use crate::data::cache::dirty::{Delta, DirtyRun, DirtyRuns, RUN_MAX};
+use crate::data::cache::dirty::{Delta, DirtyRun, DirtyRuns};
+use crate::data::units::EXTENT_MAX;
 use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
 /// Sectors between two boundaries that no block crosses.
@@ -383,7 +384,7 @@ impl CacheBlocks {
         });
         let (start, end) = (to_place(sectors.start), to_place(sectors.end));
         match taken.last_mut() {
-            Some(last) if last.end == start && end - last.start <= RUN_MAX => {
+            Some(last) if last.end == start && end - last.start <= EXTENT_MAX => {
                 last.parts.push(part);
                 last.end = end;
             }

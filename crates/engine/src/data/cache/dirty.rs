@@ -6,9 +6,6 @@ use userbtrfs_sync::Arc;
 
 use crate::units::SECTOR;
 
-/// The most bytes of a run that is written back: the largest extent.
-pub(in crate::data) const RUN_MAX: u64 = 128 << 20;
-
 /// A number of dirty sectors and of maximal runs of them, or a change of it. Extending a run adds
 /// no run; cleaning sectors in the middle of a run adds one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +16,8 @@ pub(crate) struct Delta {
     pub(crate) runs: i64,
 }
 
-/// Consecutive sectors that were dirty and are now being written, as they were at that time.
+/// Consecutive sectors that were dirty and are now being written, as they were at that time. They
+/// are at most [`EXTENT_MAX`](crate::data::units::EXTENT_MAX) bytes.
 #[derive(Debug)]
 pub(crate) struct DirtyRun {
     /// The start in the file, in bytes: whole sectors.

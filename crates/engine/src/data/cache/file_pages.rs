@@ -20,19 +20,17 @@ use userbtrfs_sync::atomic::{AtomicU32, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
-use crate::data::BackingExtents;
+use crate::data::backing_extents::BackingExtents;
 use crate::data::cache::blocks::{CacheBlocks, Evicted, Usage};
 use crate::data::cache::dirty::{Delta, DirtyRuns};
 use crate::data::cache::page_cache::{Listed, Shared};
 use crate::data::cache::range_lock::RangeLock;
+use crate::data::cache::reservation::DelallocReservation;
 use crate::data::cache::writeback_errors::ErrSeq;
-use crate::data::writeback::reservation::DelallocReservation;
+use crate::data::units::{BLOCK, sectors};
 use crate::error::{InodeId, Result, Unwritten};
-use crate::inode::Inode;
+use crate::inode::{FileChange, Inode};
 use crate::units::{SECTOR, SECTOR_LEN, to_usize};
-
-/// The most bytes that are copied while the blocks are locked.
-pub(in crate::data) const BLOCK: usize = 128 << 10;
 
 /// About the memory of a file besides its blocks: this struct, its inode, their entries in tables.
 const CONTENTS_BYTES: u64 = 1 << 10;
@@ -115,6 +113,27 @@ impl FilePages {
     /// Returns the present state of the file on disk.
     pub(crate) fn source(&self) -> BackingExtents {
         BackingExtents::new(&self.inode, self.cache.transactions.as_ref())
+    }
+
+    /// Returns the file as it is on disk, as far as its extents go.
+    pub(in crate::data) fn beneath(&self) -> BackingExtents {
+        BackingExtents { size: u64::MAX, ..self.source() }
+    }
+
+    /// Returns the size, as callers see it.
+    pub(in crate::data) fn size(&self) -> u64 {
+        self.inode.item().size
+    }
+
+    /// Advances the size on disk to what the file has data for: up to the first byte that is not
+    /// yet in an extent, and all that has `landed`. Landed data may be dirty again, if it was
+    /// written to while it was in flight; but a sync may have reported the landed data as durable.
+    pub(in crate::data) fn advance_size(&self, change: &mut FileChange<'_>, landed: u64) {
+        let (known, size) = (change.disk_size(), change.size());
+        if known < size {
+            let first = self.unfinished_from(known).unwrap_or(size);
+            change.set_disk_size(first.max(landed).clamp(known, size));
+        }
     }
 
     /// Marks that the caller is about to extend the file.
@@ -391,9 +410,4 @@ impl Drop for FilePages {
 fn with_contents(usage: Usage) -> Usage {
     let own = if usage.blocks > 0 { CONTENTS_BYTES } else { 0 };
     Usage { bytes: usage.bytes + own, ..usage }
-}
-
-/// Returns the sectors that a range of bytes touches.
-pub(in crate::data) fn sectors(start: u64, end: u64) -> Range<u64> {
-    start / SECTOR..end.div_ceil(SECTOR)
 }

@@ -19,8 +19,9 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_transaction::TransactionManager;
 
 use crate::data::cache::blocks::{Evicted, Usage};
-use crate::data::cache::file_pages::{BLOCK, FilePages};
+use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::writeback_errors::WritebackErrors;
+use crate::data::units::BLOCK;
 use crate::error::InodeId;
 use crate::inode::Inode;
 use crate::units::SECTOR;

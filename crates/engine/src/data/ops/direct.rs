@@ -10,15 +10,20 @@ use smallvec::smallvec;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use crate::data::ops::write::{MayExtend, Times};
-use crate::data::writeback::batch::{EXTENT_MAX, FileJob, Origin, WritebackBatch};
-use crate::data::writeback::context::{WriteContext, end_of, size_of};
-use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved, SpaceNeeded};
-use crate::data::{Delta, DirtyRun, FilePages};
+use crate::data::cache::dirty::{Delta, DirtyRun};
+use crate::data::cache::file_pages::FilePages;
+use crate::data::cache::reservation::{CUT_ITEMS, DelallocReserved, SpaceNeeded};
+use crate::data::ops::delalloc::{Delalloc, MayExtend};
+use crate::data::ops::extend::settle_end;
+use crate::data::ops::file_ops::FileOps;
+use crate::data::units::{EXTENT_MAX, Times, end_of};
+use crate::data::writeback::batch::{FileJob, Origin, WritebackBatch};
+use crate::data::writeback::context::WriteContext;
+use crate::data::writeback::nocow::{may_be_in_place, targets_in_extents};
 use crate::error::{Error, Result};
 use crate::units::{SECTOR, sector_end, sector_start};
 
-impl WriteContext {
+impl FileOps {
     /// Writes a buffer of whole sectors at a sector boundary, and waits.
     pub(crate) fn write_direct(
         &self,
@@ -26,7 +31,7 @@ impl WriteContext {
         buffer: &Arc<Buffer>,
         offset: u64,
     ) -> Result<()> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         let len = buffer.len() as u64;
         if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
             return Err(Error::Invalid("direct I/O that is not of whole sectors"));
@@ -36,20 +41,20 @@ impl WriteContext {
         }
         let end = end_of(offset, len)?;
         let _operation = pages.inode().lock_operation();
-        let _growing = self.settle_end(pages, offset)?;
+        let _growing = settle_end(&self.delalloc, pages, offset)?;
         let sectors = i64::try_from(len / SECTOR).expect("of data in memory");
-        let need = with_a_cut(self.costs.need(Delta { sectors, runs: 1 }));
-        match self.reserve_need(need) {
+        let need = with_a_cut(self.context.costs.need(Delta { sectors, runs: 1 }));
+        match self.delalloc.reserve_need(need) {
             Ok(reserved) => {
                 let bytes = Slice::from(Arc::clone(buffer));
                 let _one = pages.writeback.lock();
                 let _range = pages.range.lock_exclusive(offset..end);
                 let origin = Origin::Caller { end, times: Times::Now };
-                self.transfer(pages, &bytes, offset, origin, reserved)
+                transfer(&self.context, pages, &bytes, offset, origin, reserved)
             }
             Err(Error::NoSpace) => {
                 let how = (MayExtend::Allowed, Times::Now);
-                match self.write_through(pages, offset, buffer, how)? {
+                match write_through(&self.delalloc, pages, offset, buffer, how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -57,68 +62,68 @@ impl WriteContext {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Writes bytes in place, at once, if all of them can be: used when no space is left. Returns
-    /// true if it did. The caller holds no lock but the operation lock, which it holds if the file
-    /// may grow.
-    pub(in crate::data) fn write_through(
-        &self,
-        pages: &Arc<FilePages>,
-        at: u64,
-        bytes: &[u8],
-        (growth, times): (MayExtend, Times),
-    ) -> Result<bool> {
-        if !Self::may_be_in_place(&pages.inode().item()) {
-            return Ok(false);
-        }
-        let bytes_end = at + bytes.len() as u64;
-        let (start, end) = (sector_start(at), sector_end(bytes_end));
-        let need = with_a_cut(self.costs.need(Delta { sectors: 0, runs: 1 }));
-        let reserved = self.reserve_need(need)?;
-        let _one = pages.writeback.lock();
-        let _range = pages.range.lock_exclusive(start..end);
-        let places = self.places_in_extents(pages, &pages.inode().item(), start, end)?;
-        let grows = growth == MayExtend::Refused && bytes_end > size_of(pages);
-        if grows || places.iter().any(|(_, place)| place.is_none()) {
-            return Ok(false);
-        }
-        let mut whole = Buffer::zeroed(usize::try_from(end - start).expect("data in memory"));
-        pages.read_locked(self.nodes.tree_roots(), start, &mut whole)?;
-        let skip = usize::try_from(at - start).expect("within a sector");
-        whole[skip..][..bytes.len()].copy_from_slice(bytes);
-        let slice = Slice::from(whole);
-        let origin = Origin::Caller { end: bytes_end, times };
-        self.transfer(pages, &slice, start, origin, reserved)?;
-        Ok(true)
+/// Writes bytes in place, at once, if all of them can be: used when no space is left. Returns
+/// true if it did. The caller holds no lock but the operation lock, which it holds if the file
+/// may grow.
+pub(in crate::data) fn write_through(
+    delalloc: &Delalloc,
+    pages: &Arc<FilePages>,
+    at: u64,
+    bytes: &[u8],
+    (growth, times): (MayExtend, Times),
+) -> Result<bool> {
+    if !may_be_in_place(&pages.inode().item()) {
+        return Ok(false);
     }
+    let bytes_end = at + bytes.len() as u64;
+    let (start, end) = (sector_start(at), sector_end(bytes_end));
+    let need = with_a_cut(delalloc.context.costs.need(Delta { sectors: 0, runs: 1 }));
+    let reserved = delalloc.reserve_need(need)?;
+    let _one = pages.writeback.lock();
+    let _range = pages.range.lock_exclusive(start..end);
+    let places = targets_in_extents(&delalloc.context, pages, &pages.inode().item(), start, end)?;
+    let grows = growth == MayExtend::Refused && bytes_end > pages.size();
+    if grows || places.iter().any(|(_, place)| place.is_none()) {
+        return Ok(false);
+    }
+    let mut whole = Buffer::zeroed(usize::try_from(end - start).expect("data in memory"));
+    pages.read_locked(delalloc.context.tree_roots(), start, &mut whole)?;
+    let skip = usize::try_from(at - start).expect("within a sector");
+    whole[skip..][..bytes.len()].copy_from_slice(bytes);
+    let slice = Slice::from(whole);
+    let origin = Origin::Caller { end: bytes_end, times };
+    transfer(&delalloc.context, pages, &slice, start, origin, reserved)?;
+    Ok(true)
+}
 
-    /// Writes sectors from a caller's buffer; `reserved` includes space for a cut. The caller holds
-    /// the range and the writeback lock.
-    fn transfer(
-        &self,
-        pages: &Arc<FilePages>,
-        bytes: &Slice,
-        start: u64,
-        origin: Origin,
-        mut reserved: DelallocReserved,
-    ) -> Result<()> {
-        // The dropped sectors may be in the middle of a dirty run.
-        let metadata = reserved.split_metadata(CUT_ITEMS, self.costs);
-        let mut cut = DelallocReserved { data: None, metadata };
-        let _claim = pages.account.claim(&mut cut, Delta::default(), self.costs);
-        let mut rest =
-            DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
-        let mut runs = Vec::new();
-        while rest.end - rest.start > EXTENT_MAX {
-            let behind = rest.split_off(rest.start + EXTENT_MAX);
-            runs.push(std::mem::replace(&mut rest, behind));
-        }
-        runs.push(rest);
-        let mut transfer = WritebackBatch::new(self);
-        let job = transfer.add(FileJob::new(pages, origin, reserved));
-        let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
-        failed.map_or(Ok(()), |failed| Err(failed.into()))
+/// Writes sectors from a caller's buffer; `reserved` includes space for a cut. The caller holds
+/// the range and the writeback lock.
+fn transfer(
+    context: &WriteContext,
+    pages: &Arc<FilePages>,
+    bytes: &Slice,
+    start: u64,
+    origin: Origin,
+    mut reserved: DelallocReserved,
+) -> Result<()> {
+    // The dropped sectors may be in the middle of a dirty run.
+    let metadata = reserved.split_metadata(CUT_ITEMS, context.costs);
+    let mut cut = DelallocReserved { data: None, metadata };
+    let _claim = pages.account.claim(&mut cut, Delta::default(), context.costs);
+    let mut rest =
+        DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
+    let mut runs = Vec::new();
+    while rest.end - rest.start > EXTENT_MAX {
+        let behind = rest.split_off(rest.start + EXTENT_MAX);
+        runs.push(std::mem::replace(&mut rest, behind));
     }
+    runs.push(rest);
+    let mut transfer = WritebackBatch::new(context);
+    let job = transfer.add(FileJob::new(pages, origin, reserved));
+    let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
+    failed.map_or(Ok(()), |failed| Err(failed.into()))
 }
 
 /// Returns the need of a write that may also cut a dirty run in two.

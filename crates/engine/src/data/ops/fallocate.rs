@@ -11,11 +11,15 @@ use userbtrfs_format::RegularExtent;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, Reservation};
 
-use crate::data::ops::write::{MayExtend, Times};
-use crate::data::writeback::batch::EXTENT_MAX;
-use crate::data::writeback::context::{WriteContext, end_of, size_of};
+use crate::data::cache::file_pages::FilePages;
+use crate::data::ops::delalloc::MayExtend;
+use crate::data::ops::direct::write_through;
+use crate::data::ops::extend::{grow_with, settle_end};
+use crate::data::ops::file_ops::FileOps;
+use crate::data::ops::punch::remove;
+use crate::data::read::get_extent::ExtentMaps;
+use crate::data::units::{EXTENT_MAX, Times, end_of};
 use crate::data::writeback::write_extent::{difference, whole_extent};
-use crate::data::{ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMapKind, TreeRoots};
 use crate::units::{SECTOR, SECTOR_LEN, sector_end, sector_start};
@@ -44,7 +48,7 @@ pub enum Allocate {
     },
 }
 
-impl WriteContext {
+impl FileOps {
     /// Allocates or frees the space of a range of a file.
     pub(crate) fn allocate(
         &self,
@@ -54,7 +58,7 @@ impl WriteContext {
         what: Allocate,
         times: Times,
     ) -> Result<()> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
@@ -91,31 +95,31 @@ impl WriteContext {
             self.zero_part(pages, last..range.end, times)?;
         }
         if first < last {
-            return self.remove(pages, first..last, times, unwanted);
+            return remove(&self.context, pages, first..last, times, unwanted);
         }
         // Only the inode changes. That needs no free space, so that no error follows the zeroing.
-        let touched = self.nodes.reserve_for_removal(1)?;
-        self.grow_with(pages, size_of(pages), times, touched)
+        let touched = self.context.nodes.reserve_for_removal(1)?;
+        grow_with(&self.context, pages, pages.size(), times, touched)
     }
 
     /// Writes zeros over a part of a sector, if that holds data.
     fn zero_part(&self, pages: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
-        let (start, end) = (range.start, range.end.min(size_of(pages)));
+        let (start, end) = (range.start, range.end.min(pages.size()));
         if start >= end {
             return Ok(());
         }
         let sector = sector_start(start)..sector_end(end);
         let dirty = !pages.unfinished(sector.start, sector.end, 1).is_empty();
-        if !dirty && !self.holds_data(pages, sector)? {
+        if !dirty && !self.context.holds_data(pages, sector)? {
             return Ok(());
         }
         let zero = |tree_roots: &TreeRoots| pages.write_zeros(tree_roots, start, end);
-        match self.change(pages, start..end, (MayExtend::Refused, times), zero) {
+        match self.delalloc.change(pages, start..end, (MayExtend::Refused, times), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_LEN];
                 let len = usize::try_from(end - start).expect("within a sector");
                 let how = (MayExtend::Allowed, times);
-                match self.write_through(pages, start, &zeros[..len], how)? {
+                match write_through(&self.delalloc, pages, start, &zeros[..len], how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -131,17 +135,17 @@ impl WriteContext {
         keep_size: bool,
         times: Times,
     ) -> Result<()> {
-        let size = size_of(pages);
+        let size = pages.size();
         // Also if the size stays: a file with inline data has no extents behind it.
-        let _growing = self.settle_end(pages, range.end)?;
+        let _growing = settle_end(&self.delalloc, pages, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
         let mut data = self.reserve_for_holes(pages, at..end, is_hole)?;
-        let grown = self.nodes.reserve(1)?;
+        let grown = self.context.nodes.reserve(1)?;
         while at < end {
             at = self.preallocate_step(pages, at..end, &mut data)?;
         }
         let size = if keep_size { size } else { size.max(range.end) };
-        self.grow_with(pages, size, times, grown)
+        grow_with(&self.context, pages, size, times, grown)
     }
 
     /// Allocates space for the first holes of a range; returns the offset up to which it is done.
@@ -151,13 +155,13 @@ impl WriteContext {
         range: Range<u64>,
         data: &mut Option<Reservation>,
     ) -> Result<u64> {
-        let metadata = self.nodes.reserve(2)?;
+        let metadata = self.context.nodes.reserve(2)?;
         let _one = pages.writeback.lock();
         let (extents, done) = self.fill_holes(pages, range, data)?;
         if extents.is_empty() {
             return Ok(done);
         }
-        let changed = self.nodes.change_file(
+        let changed = self.context.nodes.change_file(
             pages.inode(),
             HandleKind::Operation,
             Some(metadata),
@@ -172,7 +176,7 @@ impl WriteContext {
         );
         if changed.is_err() {
             for (_, extent) in extents {
-                self.transactions.give_back_data(extent.disk, extent.disk_bytes);
+                self.context.transactions.give_back_data(extent.disk, extent.disk_bytes);
             }
         }
         changed.map(|()| done)
@@ -210,7 +214,7 @@ impl WriteContext {
     ) -> Result<u64> {
         let source = pages.beneath();
         let mut segments =
-            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
+            ExtentMaps::new(self.context.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if !matches!(segment.kind, ExtentMapKind::Hole) {
                 continue;
@@ -221,7 +225,7 @@ impl WriteContext {
                     return Ok(at);
                 }
                 let wanted = (segment.end - at).min(EXTENT_MAX);
-                let (disk, bytes) = self.transactions.allocate_data(wanted, SECTOR)?;
+                let (disk, bytes) = self.context.transactions.allocate_data(wanted, SECTOR)?;
                 if let Some(data) = data {
                     data.shrink(bytes);
                 }
@@ -241,11 +245,11 @@ impl WriteContext {
         becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<Option<Reservation>> {
         let bytes = || self.bytes_of_holes(pages, range.clone(), &becomes_hole);
-        match self.reserve_bytes(bytes()?) {
+        match self.delalloc.reserve_bytes(bytes()?) {
             // Dirty data has its space already, and is no hole once it is written.
             Err(Error::NoSpace) => {
                 self.write_back(pages)?;
-                self.reserve_bytes(bytes()?)
+                self.delalloc.reserve_bytes(bytes()?)
             }
             reserved => reserved,
         }
@@ -259,7 +263,7 @@ impl WriteContext {
     ) -> Result<u64> {
         let source = pages.beneath();
         let mut segments =
-            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
+            ExtentMaps::new(self.context.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             if becomes_hole(&segment.kind) {

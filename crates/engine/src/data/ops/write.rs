@@ -10,57 +10,25 @@
 //! 3. A write never makes the unfinished data exceed its bound: see `throttle`.
 //! 4. If no space is left, ranges that may be overwritten in place are, at once.
 
-use std::ops::Range;
-
-use userbtrfs_format::Timestamp;
 use userbtrfs_sync::Arc;
 
-use crate::clock;
-use crate::data::cache::file_pages::ExtendGuard;
-use crate::data::writeback::context::{SIZE_MAX, WriteContext, size_of};
-use crate::data::writeback::nocow::INLINE_MAX;
-use crate::data::writeback::reservation::{CUT_ITEMS, SpaceNeeded};
-use crate::data::{Delta, ExtentMaps, FilePages};
+use crate::data::cache::file_pages::FilePages;
+use crate::data::ops::delalloc::MayExtend;
+use crate::data::ops::direct::write_through;
+use crate::data::ops::extend::settle_end;
+use crate::data::ops::file_ops::FileOps;
+use crate::data::ops::truncate::shrink;
+use crate::data::units::{SIZE_MAX, Times};
 use crate::error::{Error, Result};
-use crate::inode::{ExtentMapKind, FileChange, TreeRoots};
-use crate::units::{SECTOR, sector_end, sector_start};
+use crate::inode::TreeRoots;
+use crate::units::SECTOR;
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
 /// Nor are they more than one part in `PARTS` of the bound of unfinished data.
 const PARTS: u64 = 16;
 
-/// Whether a write may extend the file: if so, the caller holds the operation lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::data) enum MayExtend {
-    Allowed,
-    Refused,
-}
-
-/// The effect of a change of content on the times of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Times {
-    /// Set to now.
-    Now,
-    /// Left alone: the content was changed earlier, and the caller sets the times.
-    Kept,
-}
-
-impl Times {
-    fn now(self) -> Option<Timestamp> {
-        (self == Self::Now).then(clock::now)
-    }
-
-    /// Applies this to a file whose content changes in a transaction.
-    pub(in crate::data) fn touch(self, change: &mut FileChange<'_>) {
-        match self {
-            Self::Now => change.touch(),
-            Self::Kept => change.touch_untimed(),
-        }
-    }
-}
-
-impl WriteContext {
+impl FileOps {
     /// Writes bytes, and returns how many: fewer than given only if space runs out.
     pub(crate) fn write(
         &self,
@@ -69,10 +37,10 @@ impl WriteContext {
         bytes: &[u8],
         times: Times,
     ) -> Result<usize> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         let bytes = reachable(offset, bytes)?;
         let (mut done, mut ended) = (0, Ok(()));
-        if offset + bytes.len() as u64 <= size_of(pages) {
+        if offset + bytes.len() as u64 <= pages.size() {
             (done, ended) = self.write_parts(pages, offset, bytes, (MayExtend::Refused, times));
         }
         if done < bytes.len() && ended.is_ok() {
@@ -86,21 +54,21 @@ impl WriteContext {
 
     /// Appends bytes to a file, all of them or none, and returns their offset.
     pub(crate) fn append(&self, pages: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         let _operation = pages.inode().lock_operation();
-        let start = size_of(pages);
+        let start = pages.size();
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
         let how = (MayExtend::Allowed, Times::Now);
         let (done, ended) = self.write_parts(pages, start, bytes, how);
         if done > 0 && ended.is_err() {
-            self.shrink(pages, start)?;
+            shrink(&self.delalloc, pages, start)?;
         }
         ended.map(|()| start)
     }
 
-    /// Writes bytes that were cached for an append-only file, like [`WriteContext::write`]. Returns
+    /// Writes bytes that were cached for an append-only file, like [`FileOps::write`]. Returns
     /// [`Error::NotPermitted`], and writes nothing, if that would change existing bytes other than
     /// zeros. Zeros may be overwritten: bytes that arrive out of order find them in their place.
     pub(crate) fn write_grown(
@@ -109,13 +77,13 @@ impl WriteContext {
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         let bytes = reachable(offset, bytes)?;
         let _operation = pages.inode().lock_operation();
-        let there = size_of(pages).saturating_sub(offset);
+        let there = pages.size().saturating_sub(offset);
         let there = usize::try_from(there).map_or(bytes.len(), |there| there.min(bytes.len()));
         let mut before = vec![0; there];
-        pages.read(self.nodes.tree_roots(), offset, &mut before, 0)?;
+        pages.read(self.context.tree_roots(), offset, &mut before, 0)?;
         if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
             return Err(Error::NotPermitted);
         }
@@ -126,7 +94,7 @@ impl WriteContext {
 
     /// Returns the most bytes that are reserved and copied in one go.
     fn part_max(&self) -> u64 {
-        let share = (self.unfinished_max() / PARTS).clamp(SECTOR, PART_MAX);
+        let share = (self.context.unfinished_max / PARTS).clamp(SECTOR, PART_MAX);
         1 << share.ilog2()
     }
 
@@ -162,99 +130,19 @@ impl WriteContext {
         (growth, times): (MayExtend, Times),
     ) -> Result<bool> {
         let _growing = match growth {
-            MayExtend::Allowed => self.settle_end(pages, at)?,
+            MayExtend::Allowed => settle_end(&self.delalloc, pages, at)?,
             MayExtend::Refused => None,
         };
         let range = at..at + part.len() as u64;
         let write = |tree_roots: &TreeRoots| pages.write(tree_roots, at, part);
-        match self.change(pages, range, (growth, times), write) {
-            Err(Error::NoSpace) if self.write_through(pages, at, part, (growth, times))? => {
+        match self.delalloc.change(pages, range, (growth, times), write) {
+            Err(Error::NoSpace)
+                if write_through(&self.delalloc, pages, at, part, (growth, times))? =>
+            {
                 Ok(true)
             }
             done => done,
         }
-    }
-
-    /// Changes bytes in the page cache, with space reserved for those that become dirty.
-    pub(in crate::data) fn change(
-        &self,
-        pages: &Arc<FilePages>,
-        range: Range<u64>,
-        (growth, times): (MayExtend, Times),
-        change: impl FnOnce(&TreeRoots) -> Result<Delta>,
-    ) -> Result<bool> {
-        let Range { start, end } = range;
-        let _admitted = self.admit(sector_end(end) - sector_start(start))?;
-        let mut reserved = self.reserve(pages, pages.new_dirty(start, end))?;
-        loop {
-            let locked = pages.range.lock_exclusive(sector_start(start)..sector_end(end));
-            if growth == MayExtend::Refused && end > size_of(pages) {
-                return Ok(false);
-            }
-            let delta = pages.new_dirty(start, end);
-            if let Some(claim) = pages.account.claim(&mut reserved, delta, self.costs) {
-                let delta = change(self.nodes.tree_roots())?;
-                pages.inode().written_to(end, times.now());
-                claim.settle(delta);
-                return Ok(true);
-            }
-            // Dirty data is under writeback by now, or others took the excess of the reservation.
-            drop((locked, reserved));
-            let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
-            let all = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
-            // A long run may have become one extent more.
-            let SpaceNeeded { data, items } = self.costs.need(all);
-            reserved = self.reserve_need(SpaceNeeded { data, items: items + CUT_ITEMS })?;
-        }
-    }
-
-    /// Prepares a file for growing to `to` bytes or beyond: the range from its end to there reads
-    /// as zeros. The caller holds the operation lock, and keeps the guard until the file has grown.
-    pub(in crate::data) fn settle_end<'a>(
-        &self,
-        pages: &'a Arc<FilePages>,
-        to: u64,
-    ) -> Result<Option<ExtendGuard<'a>>> {
-        let size = size_of(pages);
-        if to <= size {
-            return Ok(None);
-        }
-        let growing = pages.grow();
-        let (last, end) = (sector_start(size), sector_end(size));
-        // The bytes on disk beyond the end of a file may be anything, and inline data has no
-        // extents behind it: nor has data in flight that becomes inline, and lands before this.
-        let may_be_inline = || size <= INLINE_MAX && pages.unfinished_from(0) == Some(0);
-        if last < end && (may_be_inline() || self.holds_data(pages, last..end)?) {
-            self.redirty_end(pages, size)?;
-        }
-        if end < to && self.holds_data(pages, end..sector_end(to))? {
-            self.remove(pages, end..sector_end(to), Times::Kept, |kind| {
-                !matches!(kind, ExtentMapKind::Prealloc(_))
-            })?;
-        }
-        Ok(Some(growing))
-    }
-
-    /// Makes the last sector of a file dirty, with zeros beyond the end. The caller holds the
-    /// operation lock.
-    pub(in crate::data) fn redirty_end(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
-        let (last, end) = (sector_start(size), sector_end(size));
-        let redirty = |tree_roots: &TreeRoots| pages.redirty(tree_roots, last, end);
-        self.change(pages, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
-        Ok(())
-    }
-
-    /// Returns true if a range has written data on disk.
-    pub(in crate::data) fn holds_data(&self, pages: &FilePages, range: Range<u64>) -> Result<bool> {
-        let source = pages.beneath();
-        let mut segments =
-            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
-        while let Some(segment) = segments.next()? {
-            if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular(..)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Calls `change` on bytes in place, sector by sector, like a writer to mapped memory. Returns
@@ -266,11 +154,11 @@ impl WriteContext {
         len: usize,
         mut change: impl FnMut(&mut [u8]),
     ) -> Result<usize> {
-        self.transactions.check()?;
+        self.context.transactions.check()?;
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
-            let left = size_of(pages).saturating_sub(at).min((len - done) as u64);
+            let left = pages.size().saturating_sub(at).min((len - done) as u64);
             let part = left.min(SECTOR - at % SECTOR);
             if part == 0 {
                 break;
@@ -278,7 +166,12 @@ impl WriteContext {
             let part_len = usize::try_from(part).expect("within a sector");
             let modify =
                 |tree_roots: &TreeRoots| pages.modify(tree_roots, at, part_len, &mut change);
-            match self.change(pages, at..at + part, (MayExtend::Refused, Times::Now), modify) {
+            match self.delalloc.change(
+                pages,
+                at..at + part,
+                (MayExtend::Refused, Times::Now),
+                modify,
+            ) {
                 Ok(true) => done += part_len,
                 Ok(false) => {}
                 Err(_) if done > 0 => break,

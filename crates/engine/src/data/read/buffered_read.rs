@@ -11,9 +11,11 @@ use std::ops::Range;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
+use crate::data::backing_extents::BackingExtents;
+use crate::data::cache::file_pages::FilePages;
 use crate::data::read::extent_reader::{ExtentReader, ReadExtents};
-use crate::data::{BackingExtents, ReadRequest, pieces};
+use crate::data::read::requests::{ReadRequest, pieces};
+use crate::data::units::{BLOCK, sectors};
 use crate::error::{Error, Result};
 use crate::inode::TreeRoots;
 use crate::units::{SECTOR, SECTOR_LEN, to_usize};

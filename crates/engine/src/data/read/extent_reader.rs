@@ -11,8 +11,9 @@ use userbtrfs_format::Logical;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
+use crate::data::backing_extents::BackingExtents;
 use crate::data::read::checksums::SectorChecksums;
-use crate::data::{BackingExtents, ReadRequest, ReadSource};
+use crate::data::read::requests::{ReadRequest, ReadSource};
 use crate::error::{DataError, Error, Result};
 use crate::inode::TreeRoots;
 use crate::units::{SECTOR_LEN, to_usize};

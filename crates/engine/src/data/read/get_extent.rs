@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_format::{FileExtent, ItemKind, Key};
 
-use crate::data::BackingExtents;
+use crate::data::backing_extents::BackingExtents;
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, InlineData, TreeRoots};
 use crate::units::SECTOR;

@@ -11,9 +11,13 @@
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use crate::data::cache::file_pages::{BLOCK, FilePages, Version};
+use crate::data::backing_extents::BackingExtents;
+use crate::data::cache::file_pages::{FilePages, Version};
+use crate::data::read::extent_reader::ReadExtents;
 use crate::data::read::extent_reader::{ExtentReader, ReadDone};
-use crate::data::{BackingExtents, ExtentMaps, ReadExtents, ReadRequest, pieces};
+use crate::data::read::get_extent::ExtentMaps;
+use crate::data::read::requests::{ReadRequest, pieces};
+use crate::data::units::BLOCK;
 use crate::error::{Error, Result};
 use crate::inode::{ExtentMap, ExtentMapKind, TreeRoots};
 use crate::units::to_usize;

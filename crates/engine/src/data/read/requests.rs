@@ -10,7 +10,8 @@ use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::Logical;
 use userbtrfs_volume::Range;
 
-use crate::data::{BackingExtents, ExtentMaps};
+use crate::data::backing_extents::BackingExtents;
+use crate::data::read::get_extent::ExtentMaps;
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, InlineData, TreeRoots};
 use crate::units::{SECTOR, to_usize};

@@ -21,19 +21,18 @@ use userbtrfs_transaction::{
 };
 use userbtrfs_volume::PendingWrites;
 
-use crate::data::ops::write::Times;
-use crate::data::writeback::context::{WriteContext, advance_size, size_of};
-use crate::data::writeback::reservation::{DelallocReserved, merge};
+use crate::data::cache::dirty::{Delta, DirtyRun};
+use crate::data::cache::file_pages::FilePages;
+use crate::data::cache::reservation::{DelallocReserved, merge};
+use crate::data::units::{EXTENT_MAX, Times};
+use crate::data::writeback::context::WriteContext;
+use crate::data::writeback::nocow;
 use crate::data::writeback::write_extent::{
     NeedsAllocation, WriteExtent, WriteExtents, WriteTarget, WriteTargets, cut,
 };
-use crate::data::{Delta, DirtyRun, FilePages};
 use crate::error::{DataError, Error, Result, Unwritten};
 use crate::inode::FileChange;
 use crate::units::SECTOR;
-
-/// The largest extent, in bytes, as Linux makes them.
-pub(in crate::data) const EXTENT_MAX: u64 = 128 << 20;
 
 /// The bytes after which a group is closed.
 const GROUP_BYTES: u64 = 8 << 20;
@@ -87,7 +86,7 @@ pub(in crate::data) type Failed = SmallVec<[Option<Unwritten>; 1]>;
 
 /// A batch of data of several files that is written to extents.
 pub(in crate::data) struct WritebackBatch<'a> {
-    writer: &'a WriteContext,
+    context: &'a WriteContext,
     jobs: Vec<FileJob<'a>>,
     /// The groups in flight, oldest first.
     flying: SmallVec<[InFlight; IN_FLIGHT]>,
@@ -108,14 +107,14 @@ impl<'a> FileJob<'a> {
         Self { pages, origin, item, checksums, reserved, failed: None }
     }
 
-    /// Returns the targets of a run: see [`WriteContext::places`].
-    fn places(&self, writer: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
-        let now = size_of(self.pages);
+    /// Returns the targets of a run: see [`nocow::targets`].
+    fn targets(&self, context: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
+        let now = self.pages.size();
         let size = match self.origin {
             Origin::Memory { .. } => now,
             Origin::Caller { end, .. } => now.max(end),
         };
-        writer.places(self.pages, &self.item, run, size)
+        nocow::targets(context, self.pages, &self.item, run, size)
     }
 
     /// Returns up to where the file has all the data that it had when this was taken, once these
@@ -140,8 +139,8 @@ impl<'a> FileJob<'a> {
 }
 
 impl<'a> WritebackBatch<'a> {
-    pub(in crate::data) fn new(writer: &'a WriteContext) -> Self {
-        Self { writer, jobs: Vec::new(), flying: SmallVec::new() }
+    pub(in crate::data) fn new(context: &'a WriteContext) -> Self {
+        Self { context, jobs: Vec::new(), flying: SmallVec::new() }
     }
 
     /// Adds a file; returns the index to pass with its runs.
@@ -208,7 +207,7 @@ impl<'a> WritebackBatch<'a> {
             let at = loads.len() - 1;
             let load = &mut loads[at];
             self.share(load, &run);
-            let places = self.jobs[job].places(self.writer, &run);
+            let places = self.jobs[job].targets(self.context, &run);
             let mut without = NeedsAllocation::new();
             match places {
                 Ok(places) => cut(run, places, &mut load.write_extents, &mut without),
@@ -226,7 +225,7 @@ impl<'a> WritebackBatch<'a> {
     /// Moves a run's share of the file's reservation to the group.
     fn share(&mut self, load: &mut FileExtents, run: &DirtyRun) {
         let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
-        let costs = self.writer.costs;
+        let costs = self.context.costs;
         let items = costs.need(Delta { sectors, runs: 1 }).items;
         let share = self.jobs[load.job].reserved.split_metadata(items, costs);
         merge(&mut load.metadata, share);
@@ -241,7 +240,7 @@ impl<'a> WritebackBatch<'a> {
         while let Some((load, mut run)) = runs.pop() {
             let job = &mut self.jobs[loads[load].job];
             if room == 0 {
-                match self.writer.transactions.allocate_data(left.min(EXTENT_MAX), SECTOR) {
+                match self.context.transactions.allocate_data(left.min(EXTENT_MAX), SECTOR) {
                     Ok((logical, len)) => (at, room) = (logical.0, len),
                     Err(error) => {
                         job.fail(&run, &Arc::new(error.into()));
@@ -265,7 +264,7 @@ impl<'a> WritebackBatch<'a> {
     fn depart(&mut self, mut loads: FilesExtents) {
         let parts =
             loads.iter().flat_map(|load| load.write_extents.iter().flat_map(WriteExtent::parts));
-        let writes = self.writer.transactions.volume().submit_data(parts);
+        let writes = self.context.transactions.volume().submit_data(parts);
         for load in &mut loads {
             if let Some(kind) = self.jobs[load.job].checksums {
                 load.write_extents
@@ -279,7 +278,7 @@ impl<'a> WritebackBatch<'a> {
     /// Waits for the oldest group, and puts the extents that were written into their files.
     fn land(&mut self, logged: Option<&Handle<'_>>) {
         let InFlight { loads, writes } = self.flying.remove(0);
-        let mut results = self.writer.transactions.volume().wait_writes(writes).into_iter();
+        let mut results = self.context.transactions.volume().wait_writes(writes).into_iter();
         for FileExtents { job, write_extents, metadata } in loads {
             let mut good: SmallVec<[_; 1]> = SmallVec::new();
             for write_extent in write_extents {
@@ -309,13 +308,13 @@ impl<'a> WritebackBatch<'a> {
         metadata: Option<Reservation>,
         logged: Option<&Handle<'_>>,
     ) -> Result<()> {
-        let (writer, FileJob { pages, origin, .. }) = (self.writer, &self.jobs[job]);
+        let (context, FileJob { pages, origin, .. }) = (self.context, &self.jobs[job]);
         let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
             for (write_extent, beneath) in good {
                 write_extent.put(change, *beneath);
-                write_extent.add_sums(&writer.transactions, change.handle());
+                write_extent.add_sums(&context.transactions, change.handle());
                 let (start, end) = (write_extent.run.start, write_extent.run.end);
                 match origin {
                     Origin::Memory { .. } => pages.written(start, end),
@@ -328,15 +327,15 @@ impl<'a> WritebackBatch<'a> {
                 change.set_size(change.size().max(written.min(*end)));
                 times.touch(change);
             }
-            advance_size(change, pages, landed);
+            pages.advance_size(change, landed);
         };
-        let (nodes, inode) = (&writer.nodes, pages.inode());
+        let (nodes, inode) = (&context.nodes, pages.inode());
         match logged {
             Some(handle) => nodes.change_file_in(handle, inode, metadata, put)?,
             None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
         }
         for delta in dropped {
-            pages.account.settle(DelallocReserved::default(), delta, writer.costs);
+            pages.account.settle(DelallocReserved::default(), delta, context.costs);
         }
         Ok(())
     }
@@ -347,7 +346,7 @@ impl<'a> WritebackBatch<'a> {
             WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(write_extent.run.len()),
             WriteTarget::Inline(_) | WriteTarget::New(_) => {
                 let range = write_extent.run.start..write_extent.run.end;
-                self.writer.bytes_of(self.jobs[job].pages, range)
+                self.context.bytes_of(self.jobs[job].pages, range)
             }
         }
     }
@@ -362,11 +361,31 @@ impl<'a> WritebackBatch<'a> {
     ) {
         if let Some(handle) = logged {
             // Before its space may be reused.
-            self.writer.transactions.require_commit(handle, FullCommitReason::DataFailed);
+            self.context.transactions.require_commit(handle, FullCommitReason::DataFailed);
         }
         if let WriteTarget::New(logical) = write_extent.place {
-            self.writer.transactions.give_back_data(logical, write_extent.run.len());
+            self.context.transactions.give_back_data(logical, write_extent.run.len());
         }
         self.jobs[job].fail(&write_extent.run, why);
     }
+}
+
+/// Records the failures for their files; returns the first one that matters.
+pub(in crate::data) fn record_failures<'a>(
+    files: impl IntoIterator<Item = &'a Arc<FilePages>>,
+    failed: Failed,
+) -> Result<()> {
+    let mut result = Ok(());
+    for (pages, failed) in files.into_iter().zip(failed) {
+        if let Some(failed) = failed.filter(|failed| is_missed(pages, failed)) {
+            pages.add_failure(failed.clone());
+            result = result.and(Err(failed.into()));
+        }
+    }
+    result
+}
+
+/// Returns true if a failed write matters, that is unless the file has been deleted.
+fn is_missed(pages: &FilePages, failed: &Unwritten) -> bool {
+    !pages.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
 }

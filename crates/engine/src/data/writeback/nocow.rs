@@ -12,9 +12,11 @@ use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_m
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::NocowGuard;
 
+use crate::data::cache::dirty::DirtyRun;
+use crate::data::cache::file_pages::FilePages;
+use crate::data::read::get_extent::ExtentMaps;
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};
-use crate::data::{DirtyRun, ExtentMaps, FilePages};
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, reference};
 use crate::units::SECTOR;
@@ -31,109 +33,112 @@ const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 /// The extent that was checked last, with a guard if the file is its only user.
 type NocowCheck = Option<(Logical, Option<NocowGuard>)>;
 
-impl WriteContext {
-    /// Returns true if data of a file may be written in place.
-    pub(in crate::data) fn may_be_in_place(item: &InodeItem) -> bool {
-        item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC)
-    }
+/// Returns true if data of a file may be written in place.
+pub(in crate::data) fn may_be_in_place(item: &InodeItem) -> bool {
+    item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC)
+}
 
-    /// Splits a run of a file by its targets: the end of each part, and its target, or `None` if it
-    /// needs allocation. `size` is the size of the file including the run. The caller holds the
-    /// writeback lock.
-    pub(in crate::data) fn places(
-        &self,
-        pages: &FilePages,
-        item: &InodeItem,
-        run: &DirtyRun,
-        size: u64,
-    ) -> Result<WriteTargets> {
-        if Self::may_be_in_place(item) {
-            return self.places_in_extents(pages, item, run.start, run.end);
+/// Splits a run of a file by its targets: the end of each part, and its target, or `None` if it
+/// needs allocation. `size` is the size of the file including the run. The caller holds the
+/// writeback lock.
+pub(in crate::data) fn targets(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+    run: &DirtyRun,
+    size: u64,
+) -> Result<WriteTargets> {
+    if may_be_in_place(item) {
+        return targets_in_extents(context, pages, item, run.start, run.end);
+    }
+    let inline = inline(context, pages, run, size)?;
+    Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
+}
+
+/// Returns the bytes of a file of this size if it can be stored inline.
+fn inline(
+    context: &WriteContext,
+    pages: &FilePages,
+    run: &DirtyRun,
+    size: u64,
+) -> Result<Option<Arc<[u8]>>> {
+    if run.start > 0 || run.end > SECTOR || pages.is_growing() {
+        return Ok(None);
+    }
+    if !(1..=INLINE_MAX.min(inline_fits(context))).contains(&size) {
+        return Ok(None);
+    }
+    let source = pages.beneath();
+    let mut behind = ExtentMaps::new(context.tree_roots(), &source, SECTOR, u64::MAX);
+    let alone = behind.next()?.is_none_or(|segment| {
+        matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
+    });
+    let size = usize::try_from(size).expect("below a sector");
+    Ok(alone.then(|| run.parts[0][..size].into()))
+}
+
+/// Returns the most bytes of inline data: less than a sector, and at most what fits into a
+/// leaf.
+pub(in crate::data) fn inline_fits(context: &WriteContext) -> u64 {
+    let nodesize = context.transactions.volume().geometry().nodesize;
+    (SECTOR - 1).min(item_len_max(nodesize) as u64 - INLINE_HEAD)
+}
+
+/// Like `targets`, for a file that may have extents to be written in place.
+pub(in crate::data) fn targets_in_extents(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+    start: u64,
+    end: u64,
+) -> Result<WriteTargets> {
+    let source = pages.beneath();
+    let mut segments = ExtentMaps::new(context.tree_roots(), &source, start, end);
+    let mut targets = WriteTargets::new();
+    let mut asked = None;
+    while let Some(segment) = segments.next()? {
+        let target = target_in(context, pages, item, &segment, &mut asked)?;
+        match targets.last_mut() {
+            Some((end, None)) if target.is_none() => *end = segment.end,
+            _ => targets.push((segment.end, target)),
         }
-        let inline = self.inline(pages, run, size)?;
-        Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
     }
+    Ok(targets)
+}
 
-    /// Returns the bytes of a file of this size if it can be stored inline.
-    fn inline(&self, pages: &FilePages, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
-        if run.start > 0 || run.end > SECTOR || pages.is_growing() {
-            return Ok(None);
-        }
-        if !(1..=INLINE_MAX.min(self.inline_fits())).contains(&size) {
-            return Ok(None);
-        }
-        let source = pages.beneath();
-        let mut behind = ExtentMaps::new(self.nodes.tree_roots(), &source, SECTOR, u64::MAX);
-        let alone = behind.next()?.is_none_or(|segment| {
-            matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
-        });
-        let size = usize::try_from(size).expect("below a sector");
-        Ok(alone.then(|| run.parts[0][..size].into()))
-    }
+/// Returns the target of data written over a segment; `None` if it must be allocated.
+fn target_in(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+    segment: &ExtentMap,
+    asked: &mut NocowCheck,
+) -> Result<Option<WriteTarget>> {
+    let extent = match &segment.kind {
+        ExtentMapKind::Prealloc(extent) => *extent,
+        ExtentMapKind::Regular(extent, None) if item.flags.contains(IN_PLACE) => *extent,
+        _ => return Ok(None),
+    };
+    let hold = hold_if_only_user(context, pages, segment.start, &extent, asked)?;
+    Ok(hold.map(|hold| match segment.kind {
+        ExtentMapKind::Prealloc(_) => WriteTarget::Prealloc { extent, _hold: hold },
+        _ => WriteTarget::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
+    }))
+}
 
-    /// Returns the most bytes of inline data: less than a sector, and at most what fits into a
-    /// leaf.
-    pub(in crate::data) fn inline_fits(&self) -> u64 {
-        let nodesize = self.transactions.volume().geometry().nodesize;
-        (SECTOR - 1).min(item_len_max(nodesize) as u64 - INLINE_HEAD)
+/// Returns a guard of an extent if this file is its only user. `start` is the file offset of
+/// the part.
+fn hold_if_only_user(
+    context: &WriteContext,
+    pages: &FilePages,
+    start: u64,
+    extent: &RegularExtent,
+    asked: &mut NocowCheck,
+) -> Result<Option<NocowGuard>> {
+    if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
+        return Ok(hold.clone());
     }
-
-    /// Like `places`, for a file that may have extents to be written in place.
-    pub(in crate::data) fn places_in_extents(
-        &self,
-        pages: &FilePages,
-        item: &InodeItem,
-        start: u64,
-        end: u64,
-    ) -> Result<WriteTargets> {
-        let source = pages.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.tree_roots(), &source, start, end);
-        let mut places = WriteTargets::new();
-        let mut asked = None;
-        while let Some(segment) = segments.next()? {
-            let place = self.place_in(pages, item, &segment, &mut asked)?;
-            match places.last_mut() {
-                Some((end, None)) if place.is_none() => *end = segment.end,
-                _ => places.push((segment.end, place)),
-            }
-        }
-        Ok(places)
-    }
-
-    /// Returns the target of data written over a segment; `None` if it must be allocated.
-    fn place_in(
-        &self,
-        pages: &FilePages,
-        item: &InodeItem,
-        segment: &ExtentMap,
-        asked: &mut NocowCheck,
-    ) -> Result<Option<WriteTarget>> {
-        let extent = match &segment.kind {
-            ExtentMapKind::Prealloc(extent) => *extent,
-            ExtentMapKind::Regular(extent, None) if item.flags.contains(IN_PLACE) => *extent,
-            _ => return Ok(None),
-        };
-        let hold = self.hold_if_only_user(pages, segment.start, &extent, asked)?;
-        Ok(hold.map(|hold| match segment.kind {
-            ExtentMapKind::Prealloc(_) => WriteTarget::Prealloc { extent, _hold: hold },
-            _ => WriteTarget::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
-        }))
-    }
-
-    /// Returns a guard of an extent if this file is its only user. `start` is the file offset of
-    /// the part.
-    fn hold_if_only_user(
-        &self,
-        pages: &FilePages,
-        start: u64,
-        extent: &RegularExtent,
-        asked: &mut NocowCheck,
-    ) -> Result<Option<NocowGuard>> {
-        if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
-            return Ok(hold.clone());
-        }
-        let hold = self.transactions.hold_if_exclusive(&reference(pages.id(), start, extent))?;
-        *asked = Some((extent.disk, hold.clone()));
-        Ok(hold)
-    }
+    let hold = context.transactions.hold_if_exclusive(&reference(pages.id(), start, extent))?;
+    *asked = Some((extent.disk, hold.clone()));
+    Ok(hold)
 }

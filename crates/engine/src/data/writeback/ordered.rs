@@ -14,17 +14,17 @@ use userbtrfs_format::Logical;
 use userbtrfs_sync::{Arc, MutexGuard, thread};
 use userbtrfs_transaction::{Handle, HandleKind, LogTransId};
 
-use crate::data::writeback::batch::WritebackBatch;
+use crate::data::backing_extents::BackingExtents;
+use crate::data::cache::file_pages::FilePages;
+use crate::data::writeback::batch::{WritebackBatch, record_failures};
 use crate::data::writeback::context::WriteContext;
-use crate::data::writeback::tell;
 use crate::data::writeback::write_extent::WriteExtent;
-use crate::data::{BackingExtents, FilePages};
 use crate::error::Result;
 use crate::inode::{ExtentChanges, ExtentMap, FileChange};
 
 /// The data of one file in flight.
 pub(crate) struct OrderedExtents<'a> {
-    writer: &'a WriteContext,
+    context: &'a WriteContext,
     pages: &'a Arc<FilePages>,
     /// The size of the file including this data.
     size: u64,
@@ -44,7 +44,7 @@ impl<'a> OrderedExtents<'a> {
     /// Wraps the batch in flight of a file that has no other dirty data; `one` is its writeback
     /// lock. If some of it has failed already, the rest lands at once.
     pub(in crate::data) fn new(
-        writer: &'a WriteContext,
+        context: &'a WriteContext,
         pages: &'a Arc<FilePages>,
         size: u64,
         transfer: WritebackBatch<'a>,
@@ -52,7 +52,7 @@ impl<'a> OrderedExtents<'a> {
     ) -> Self {
         let has_failed = transfer.has_failed();
         let flying = Some(OrderedExtent { transfer, _one: one });
-        let mut new = Self { writer, pages, size, flying, group: None, has_failed };
+        let mut new = Self { context, pages, size, flying, group: None, has_failed };
         if has_failed {
             new.land(None);
         }
@@ -121,12 +121,12 @@ impl<'a> OrderedExtents<'a> {
                 self.has_failed = self.know_size(handle).is_err();
             }
             // A caller that needs the failures asks the file for them.
-            let _told = tell([self.pages], failed);
+            let _told = record_failures([self.pages], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
                 self.know_logged(handle.generation(), group, ranges);
             }
         }
-        self.writer.purge_if_dead(self.pages);
+        self.context.purge_if_dead(self.pages);
         !self.has_failed
     }
 
@@ -134,7 +134,7 @@ impl<'a> OrderedExtents<'a> {
     /// then has landed. Data written since, in the middle of the file or in a hole, is not covered
     /// by this sync, but would hold back the size when the extents land one by one.
     fn know_size(&self, handle: Option<&Handle<'_>>) -> Result<()> {
-        let (nodes, inode) = (&self.writer.nodes, self.pages.inode());
+        let (nodes, inode) = (&self.context.nodes, self.pages.inode());
         if inode.may_know_size(self.size) {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl<'a> OrderedExtents<'a> {
         for range in ranges {
             inode.forget_changed(running, range);
         }
-        let log_tracker = self.writer.nodes.log_tracker();
+        let log_tracker = self.context.nodes.log_tracker();
         log_tracker.landed(running, inode.id(), group, inode.extents_version());
     }
 }

@@ -18,55 +18,52 @@ use userbtrfs_volume::{BadMirror, Range};
 use crate::data::read::checksums::SectorChecksums;
 use crate::data::writeback::context::WriteContext;
 use crate::error::Result;
-use crate::units::SECTOR;
+use crate::units::SECTOR_LEN;
 
-impl WriteContext {
-    /// Repairs the bad mirrors that reads have found. The caller holds no lock.
-    pub(crate) fn repair(&self) {
-        let found = self.transactions.volume().take_bad_copies();
-        if !found.is_empty() {
-            let _still_bad = self.repair_all(&found);
-        }
+/// Repairs the bad mirrors that reads have found. The caller holds no lock.
+pub(in crate::data) fn repair(context: &WriteContext) {
+    let found = context.transactions.volume().take_bad_copies();
+    if !found.is_empty() {
+        let _still_bad = repair_all(context, &found);
     }
+}
 
-    fn repair_all(&self, found: &[BadMirror]) -> Result<()> {
-        let transaction = self.transactions.start(HandleKind::Writing)?;
-        self.transactions.wait_durable(transaction.generation() - 1)?;
-        for bad in found {
-            let _still_bad = self.repair_one(bad);
-        }
-        Ok(())
+fn repair_all(context: &WriteContext, found: &[BadMirror]) -> Result<()> {
+    let transaction = context.transactions.start(HandleKind::Writing)?;
+    context.transactions.wait_durable(transaction.generation() - 1)?;
+    for bad in found {
+        let _still_bad = repair_one(context, bad);
     }
+    Ok(())
+}
 
-    fn repair_one(&self, bad: &BadMirror) -> Result<()> {
-        let (transactions, volume) = (&self.transactions, self.transactions.volume());
-        match *bad {
-            BadMirror::Block(logical, expected) => {
-                if transactions.lists_block(logical, expected.level, expected.generation)? {
-                    volume
-                        .repair_block(logical, &expected)
-                        .map_err(userbtrfs_transaction::Error::from)?;
-                }
-            }
-            BadMirror::Data(range) => {
-                if transactions.lists_range(range.logical, range.len as u64)? {
-                    self.repair_data(range)?;
-                }
+fn repair_one(context: &WriteContext, bad: &BadMirror) -> Result<()> {
+    let (transactions, volume) = (&context.transactions, context.transactions.volume());
+    match *bad {
+        BadMirror::Block(logical, expected) => {
+            if transactions.lists_block(logical, expected.level, expected.generation)? {
+                volume
+                    .repair_block(logical, &expected)
+                    .map_err(userbtrfs_transaction::Error::from)?;
             }
         }
-        Ok(())
-    }
-
-    fn repair_data(&self, range: Range) -> Result<()> {
-        let volume = self.transactions.volume();
-        let sums = SectorChecksums::find(self.nodes.tree_roots(), Some(&self.transactions), range)?;
-        let len = usize::try_from(SECTOR).expect("a sector is small");
-        for sector in (0..range.len / len).filter(|sector| sums.get(*sector).is_some()) {
-            let logical = Logical(range.logical.0 + (sector * len) as u64);
-            let range = Range { logical, len };
-            let repaired = volume.repair(range, |copy| sums.is_good(sector, copy));
-            repaired.map_err(userbtrfs_transaction::Error::from)?;
+        BadMirror::Data(range) => {
+            if transactions.lists_range(range.logical, range.len as u64)? {
+                repair_data(context, range)?;
+            }
         }
-        Ok(())
     }
+    Ok(())
+}
+
+fn repair_data(context: &WriteContext, range: Range) -> Result<()> {
+    let volume = context.transactions.volume();
+    let sums = SectorChecksums::find(context.tree_roots(), Some(&context.transactions), range)?;
+    for sector in (0..range.len / SECTOR_LEN).filter(|sector| sums.get(*sector).is_some()) {
+        let logical = Logical(range.logical.0 + (sector * SECTOR_LEN) as u64);
+        let range = Range { logical, len: SECTOR_LEN };
+        let repaired = volume.repair(range, |copy| sums.is_good(sector, copy));
+        repaired.map_err(userbtrfs_transaction::Error::from)?;
+    }
+    Ok(())
 }

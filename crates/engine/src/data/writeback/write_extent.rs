@@ -7,7 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_volume::Slice;
 
-use crate::data::DirtyRun;
+use crate::data::cache::dirty::DirtyRun;
 use crate::inode::{ExtentMap, ExtentMapKind, FileChange, InlineData};
 use crate::units::{SECTOR, SECTOR_LEN};
 

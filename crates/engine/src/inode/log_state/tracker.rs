@@ -115,7 +115,7 @@ impl InodeLogState {
     }
 }
 
-/// How much of an inode is logged, or is to be logged.
+/// The part of an inode that is logged, or is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogMode {
     /// Its existence, names and extended attributes (Linux: LOG_INODE_EXISTS).

@@ -10,9 +10,8 @@ use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 use userbtrfs_transaction::{Reservation, bytes_for_items};
 
-use crate::data::Delta;
-use crate::data::cache::dirty::RUN_MAX;
-use crate::data::cache::file_pages::BLOCK;
+use crate::data::cache::dirty::Delta;
+use crate::data::units::{BLOCK, EXTENT_MAX};
 use crate::units::SECTOR;
 
 /// Leaves that a run may change: one of the file's extents, one of checksums.
@@ -24,7 +23,7 @@ pub(in crate::data) const CUT_ITEMS: u64 = RUN_ITEMS + 1;
 
 /// The least number of sectors in each extent of a run that is too long for one: blocks are not
 /// cut.
-const SECTORS_OF_EXTENT: u64 = (RUN_MAX - BLOCK as u64) / SECTOR;
+const SECTORS_OF_EXTENT: u64 = (EXTENT_MAX - BLOCK as u64) / SECTOR;
 
 /// The parameters of the space that dirty data needs.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@
 use userbtrfs_device::Buffer;
 
 use crate::data::cache::dirty::Delta;
-use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
+use crate::data::cache::file_pages::FilePages;
+use crate::data::units::{BLOCK, sectors};
 use crate::error::Result;
 use crate::inode::TreeRoots;
 use crate::units::{SECTOR, SECTOR_LEN, to_usize};
