@@ -295,7 +295,7 @@ fn lock(body: &mut Body<'_>) -> Result<LockRequest, Fault> {
 
 fn access(body: &mut Body<'_>) -> Result<Access, Fault> {
     let wire: wire::AccessIn = body.take()?;
-    Ok(Access::from_bits_retain(wire.mask))
+    Ok(Access::from_bits_retain(wire.mask.cast_signed()))
 }
 
 fn bmap<'a>(body: &mut Body<'_>) -> Result<Operation<'a>, Fault> {

@@ -2,10 +2,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use userbtrfs::Filesystem;
 use userbtrfs_testkit::manifest::diff;
+use userbtrfs_testkit::test_env::{NOBODY, has_program};
 use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use crate::support::command::{Ran, verb};
@@ -175,4 +178,31 @@ fn source_that_cannot_fit_overwrites_nothing() {
     let said = place.mkfs(&["-f", "-d", "dup"]).bad();
     assert_says(&said, &["image: the data in ", "dir takes 106954752 bytes", "room for 104857600"]);
     assert_eq!(verb("ls", &place.image(), &[]).good(), "old\n");
+}
+
+/// fakeroot(1) replaces calls of libc: what it shows of files is what is copied, in both directions.
+#[test]
+fn owners_and_devices_are_those_that_fakeroot_shows() {
+    if !has_program("fakeroot") {
+        return;
+    }
+    let place = Place::new();
+    let (folder, program) = (place.0.path(), place.0.path().join("program"));
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    let script = "umask 022; mkdir -p t/etc t/dev; echo x >t/etc/passwd; chown 33:44 t/etc/passwd; \
+        mknod t/dev/null c 1 3; ./program mkfs -q --rootdir t image; \
+        ./program put image t /put; ./program ls -lR image / | grep -v ^/; \
+        ./program get image /put out; stat -c '%u:%g %t,%T' out/etc/passwd out/dev/null";
+    let mut fakeroot = Command::new("fakeroot");
+    fakeroot.args(["sh", "-ec", script]).current_dir(folder);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        fakeroot.uid(NOBODY).gid(NOBODY);
+    }
+    let shown = Ran::from(fakeroot.output().unwrap()).good();
+    let count = |part: &str| shown.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(count("-rw-r--r--   1    33    44            2 "), 2, "{shown}");
+    assert_eq!(count("crw-r--r--   1     0     0         1, 3 "), 2, "{shown}");
+    assert!(shown.ends_with("33:44 0,0\n0:0 1,3\n"), "{shown}");
+    judge(&folder.join("image"));
 }

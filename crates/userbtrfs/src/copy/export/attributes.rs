@@ -108,7 +108,10 @@ impl Place<'_> {
                 if owner_is(file.fd(), metadata) {
                     return Ok(());
                 }
-                rustix::fs::fchown(file.fd(), Some(uid), Some(gid))
+                // By the call of libc, which rustix goes past here.
+                let owner = (Some(metadata.uid), Some(metadata.gid));
+                std::os::unix::fs::fchown(file.fd(), owner.0, owner.1)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
             Self::Named(dir, name) => {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -162,7 +165,11 @@ impl Place<'_> {
     fn set_mode(&self, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode);
         match self {
-            Self::Open(file) => rustix::fs::fchmod(file.fd(), mode),
+            Self::Open(file) => {
+                let mode = nix::sys::stat::Mode::from_bits_truncate(mode.bits());
+                nix::sys::stat::fchmod(file.fd(), mode)
+                    .map_err(|error| Errno::from_io_error(&error.into()).unwrap_or(Errno::IO))
+            }
             // A special file was just made here, so that no link is followed.
             Self::Named(dir, name) => rustix::fs::chmodat(&dir.fd, *name, mode, AtFlags::empty()),
         }

@@ -97,7 +97,15 @@ impl HostTree {
         match kind {
             FileType::Directory => self.enter(open(OFlags::DIRECTORY)?, &path, Some(name)),
             // If it has become a pipe since it was listed, the open must not block.
-            FileType::RegularFile => self.begin(open(OFlags::NONBLOCK)?, path, name),
+            FileType::RegularFile => {
+                let fd = open(OFlags::NONBLOCK)?;
+                let stat = fs::fstat(&fd).map_err(failed(&path, "read attributes"))?;
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile => self.begin(fd, &stat, path, name),
+                    // It was replaced, or is a device to fakeroot(1) alone.
+                    _ => self.other(dir, at, &stat, path, name),
+                }
+            }
             _ => {
                 let stat = stat()?;
                 self.other(dir, at, &stat, path, name)
@@ -122,19 +130,16 @@ impl HostTree {
     fn begin(
         &mut self,
         fd: OwnedFd,
+        stat: &Stat,
         path: PathBuf,
         name: &[u8],
     ) -> Result<Next<FileContent>, ImportError> {
-        let stat = fs::fstat(&fd).map_err(failed(&path, "read attributes"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(failed(&path, "open")(Errno::AGAIN));
-        }
         if self.except == Some((stat.st_dev, stat.st_ino)) {
             return Err(ImportError::Itself { path });
         }
         let xattrs = self.xattrs_of_open(&fd, &path)?;
-        let content = FileContent::new(fd, path.clone(), &stat);
-        Ok(Next::File(node(Some(name), path, Kind::File, &stat, xattrs), content))
+        let content = FileContent::new(fd, path.clone(), stat);
+        Ok(Next::File(node(Some(name), path, Kind::File, stat, xattrs), content))
     }
 
     fn other(
