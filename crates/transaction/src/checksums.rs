@@ -7,6 +7,7 @@
 //! 3. Data may be read while checksums of other data are removed: leaves are changed one after the
 //!    other, and at any time each remaining sector has its checksum where a search finds it.
 
+mod form;
 mod insert;
 mod pending;
 #[cfg(test)]
@@ -14,16 +15,14 @@ mod tests;
 
 use std::ops::{ControlFlow, Range};
 
-use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
+use userbtrfs_format::{Logical, TreeId};
 
+use self::form::{CSUM_OBJECTID, index, span};
 use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
 
-pub(crate) use insert::{Form, insert};
+pub(crate) use form::{Form, key};
 pub(crate) use pending::PendingChecksums;
-
-/// The object id of checksum items (-10).
-const CSUM_OBJECTID: u64 = u64::MAX - 9;
 
 /// Removes the checksums of `len` bytes of data at `logical`, as far as it has any.
 pub fn remove(editor: &Editor<'_>, logical: Logical, len: u64) -> Result<()> {
@@ -66,13 +65,11 @@ fn removal(items: &impl Items, range: &Range<u64>, size: usize) -> Result<Remova
 
 /// Cuts `range` out of the item at `start`.
 fn cut(removal: &mut Removal, start: u64, data: &[u8], range: &Range<u64>, size: usize) {
-    let sector = u64::from(SECTOR_SIZE);
-    let sectors = u64::try_from(data.len() / size).expect("an item is small");
-    let end = start + sector * sectors;
+    let end = start + span(data.len(), size);
     if end <= range.start {
         return;
     }
-    let index = |at: u64| size * usize::try_from((at - start) / sector).expect("within the item");
+    let index = |at| index(at - start, size);
     if start < range.start {
         removal.changes.put(key(start), data[..index(range.start)].to_vec());
     } else {
@@ -81,9 +78,4 @@ fn cut(removal: &mut Removal, start: u64, data: &[u8], range: &Range<u64>, size:
     if end > range.end {
         removal.before.put(key(range.end), data[index(range.end)..].to_vec());
     }
-}
-
-/// Returns the key of the checksums from the sector at `logical` on.
-pub(crate) fn key(logical: u64) -> Key {
-    Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, logical)
 }

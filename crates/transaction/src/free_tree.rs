@@ -20,13 +20,12 @@ pub(crate) mod tests;
 
 use std::ops::{ControlFlow, Range};
 
-use userbtrfs_format::{FreeSpaceInfo, ItemKind, Key, SECTOR_SIZE, TreeId};
+use userbtrfs_format::{FreeSpaceInfo, ItemKind, Key, TreeId};
 
 use crate::damage::Damage;
 use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
-
-const SECTOR: u64 = SECTOR_SIZE as u64;
+use crate::units::{SECTOR, VERIFIED};
 
 /// The flag of groups whose free space is stored as bitmaps.
 const USING_BITMAPS: u32 = 1;
@@ -137,7 +136,7 @@ fn info_key(group: &Range<u64>) -> Key {
 }
 
 fn info(items: &impl Items, group: &Range<u64>) -> Result<FreeSpaceInfo> {
-    let parse = |data: &[u8]| FreeSpaceInfo::parse(data).expect("verified with its block");
+    let parse = |data: &[u8]| FreeSpaceInfo::parse(data).expect(VERIFIED);
     let missing = Damage::NoFreeSpaceInfo { start: group.start, len: group.end - group.start };
     Ok(items.get(&info_key(group), parse)?.ok_or(missing)?)
 }

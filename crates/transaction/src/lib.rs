@@ -30,6 +30,7 @@ mod mountable;
 mod options;
 mod roots;
 mod space;
+mod units;
 
 pub use commit::{CommitTrigger, Commits, FlushScope, Handle, HandleKind, TransactionHooks};
 pub use damage::Damage;

@@ -10,6 +10,7 @@ use userbtrfs_format::{CompatRoFlags, DevReplaceItem, ItemKind, Key, TreeId};
 
 use crate::error::{Error, Result};
 use crate::roots::TreeRoots;
+use crate::units::VERIFIED;
 
 /// The object id of the item that records a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
@@ -53,8 +54,7 @@ fn replaces_device(tree_roots: &TreeRoots) -> Result<bool> {
     let tree = tree_roots.tree(TreeId::DEV)?;
     let cursor = tree_roots.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
     let found = cursor.item().filter(|item| item.key == REPLACEMENT);
-    let state =
-        found.map(|item| DevReplaceItem::parse(item.data).expect("verified with its block").state);
+    let state = found.map(|item| DevReplaceItem::parse(item.data).expect(VERIFIED).state);
     Ok(state.is_some_and(|state| !REPLACEMENT_RESTS.contains(&state)))
 }
 

@@ -12,6 +12,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
 
 use crate::error::{Error, Result};
+use crate::units::VERIFIED;
 
 /// All trees of a volume.
 pub struct TreeRoots {
@@ -79,7 +80,7 @@ impl TreeRoots {
         let found = cursor
             .item()
             .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_ITEM);
-        let parse = |data| RootItem::parse(data).expect("verified with its block");
+        let parse = |data| RootItem::parse(data).expect(VERIFIED);
         Ok(found.map(|item| (item.key, parse(item.data))))
     }
 

@@ -50,9 +50,7 @@ mod space_info;
 use std::thread;
 
 use userbtrfs_btree::NoSpace;
-use userbtrfs_format::{
-    BlockGroupFlags, BlockGroupItem, Chunk, IncompatFlags, Logical, SECTOR_SIZE,
-};
+use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, IncompatFlags, Logical};
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use userbtrfs_volume::Volume;
 
@@ -72,10 +70,7 @@ use self::nocow::NocowWriters;
 use self::space_info::Counters;
 use crate::error::Result;
 use crate::roots::TreeRoots;
-
-/// The alignment of chunks and of their stripes on devices, and the size of what is kept free
-/// around a superblock mirror.
-const STRIPE_LEN: u64 = 64 << 10;
+use crate::units::SECTOR;
 
 /// If fewer blocks are free for the chunk tree, a chunk is made for it first, if possible.
 const SYSTEM_BLOCKS: u64 = 16;
@@ -518,9 +513,8 @@ impl Drop for Space {
 
 /// Returns the most and the least bytes that are wanted, in whole sectors.
 fn sectors(len_max: u64, len_min: u64) -> Result<(u64, u64), NoSpace> {
-    let sector = u64::from(SECTOR_SIZE);
-    let max = len_max / sector * sector;
-    let min = len_min.max(1).next_multiple_of(sector);
+    let max = len_max / SECTOR * SECTOR;
+    let min = len_min.max(1).next_multiple_of(SECTOR);
     if max < min { Err(NoSpace) } else { Ok((max, min)) }
 }
 

@@ -8,43 +8,14 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use userbtrfs_format::{SECTOR_SIZE, TreeId, item_len_max, item_space};
+use userbtrfs_format::TreeId;
 
-use super::{CSUM_OBJECTID, key};
+use super::form::{CSUM_OBJECTID, Form, key};
 use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
 
-const SECTOR: u64 = SECTOR_SIZE as u64;
-
 /// The number of items that are changed at a time.
 const BATCH: usize = 256;
-
-/// The form of items of checksums.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Form {
-    /// The bytes of one checksum.
-    pub(crate) size: usize,
-    /// The most bytes in one item.
-    pub(crate) len_max: usize,
-}
-
-impl Form {
-    /// Returns the form in tree blocks of `nodesize` bytes.
-    pub(crate) fn new(size: usize, nodesize: u32) -> Self {
-        let room = item_len_max(nodesize) - item_space(0);
-        Self { size, len_max: (room / size - 1) * size }
-    }
-
-    /// Returns the end of a run of `len` bytes of checksums from `start` on.
-    pub(crate) fn end(&self, start: u64, len: usize) -> u64 {
-        start + (len / self.size) as u64 * SECTOR
-    }
-
-    /// Returns the index in an item at `start` of the checksum of the sector at `at`.
-    pub(crate) fn index(&self, start: u64, at: u64) -> usize {
-        usize::try_from((at - start) / SECTOR).expect("within an item") * self.size
-    }
-}
 
 /// Adds runs of checksums, by the address of their first sector, to the tree. Runs do not overlap.
 pub(crate) fn insert(editor: &Editor<'_>, runs: &BTreeMap<u64, Vec<u8>>) -> Result<()> {

@@ -13,11 +13,11 @@ use std::ops::Range;
 use userbtrfs_format::{Logical, SECTOR_SIZE};
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
-use super::insert;
+use super::form::{index, span};
+use super::insert::insert;
 use crate::editor::Editor;
 use crate::error::Result;
-
-const SECTOR: u64 = SECTOR_SIZE as u64;
+use crate::units::SECTOR;
 
 /// Bytes of checksums above which a merge is requested: those of 1 GiB of data, at 4 bytes each.
 const WANTED_MERGE: usize = 1 << 20;
@@ -159,14 +159,4 @@ impl ChecksumRuns {
         let reaching = move |(at, run): &(&u64, &Vec<u8>)| **at + span(run.len(), size) > start;
         runs.take_while(reaching).map(|(at, run)| (*at, &run[..]))
     }
-}
-
-/// Returns the bytes of the sectors that `len` bytes of checksums are for.
-fn span(len: usize, size: usize) -> u64 {
-    (len / size) as u64 * SECTOR
-}
-
-/// Returns the index of the checksum of the sector at `offset`.
-fn index(offset: u64, size: usize) -> usize {
-    usize::try_from(offset / SECTOR).expect("a run in memory") * size
 }

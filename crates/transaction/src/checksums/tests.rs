@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use userbtrfs_btree::ItemEdit;
+use userbtrfs_format::{ItemKind, Key};
 
-use super::insert::{Form, insert_in};
+use super::insert::insert_in;
 use super::*;
 use crate::editor::ItemVisitor;
 use crate::editor::map::MapItems;
+use crate::units::SECTOR;
 
-const SECTOR: u64 = SECTOR_SIZE as u64;
 const SIZE: usize = 4;
 
 /// Returns items with the checksums of runs of sectors, each checksum its sector's number.

@@ -8,6 +8,7 @@ use userbtrfs_format::{ItemKind, Key, QgroupStatus, TreeId};
 
 use crate::editor::Editor;
 use crate::error::{Error, Result};
+use crate::units::VERIFIED;
 
 const STATUS: Key = Key::new(0, ItemKind::QGROUP_STATUS, 0);
 
@@ -23,7 +24,7 @@ pub(super) fn mark(editor: &Editor<'_>) -> Result<()> {
     };
     let cursor = editor.tree_roots.cursor(&tree, &STATUS, ReadAhead::Off)?;
     let Some(item) = cursor.item().filter(|item| item.key == STATUS) else { return Ok(()) };
-    let mut status = QgroupStatus::parse(item.data).expect("verified with its block");
+    let mut status = QgroupStatus::parse(item.data).expect(VERIFIED);
     if status.flags & INCONSISTENT != 0 {
         return Ok(());
     }

@@ -14,6 +14,7 @@ use super::inline;
 use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
+use crate::units::VERIFIED;
 
 /// The distance from its hash at which a reference that was not found is considered new.
 const REACH: u64 = 64;
@@ -158,7 +159,7 @@ pub(super) fn is_keyed_ref(key: Key, logical: Logical) -> bool {
 }
 
 fn parse(kind: ItemKind, data: &[u8]) -> KeyedRef {
-    KeyedRef::parse(kind, data).expect("verified with its block")
+    KeyedRef::parse(kind, data).expect(VERIFIED)
 }
 
 fn count_of(kind: ItemKind, data: &[u8]) -> u32 {

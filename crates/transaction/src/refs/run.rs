@@ -13,6 +13,7 @@ use crate::damage::Damage;
 use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
 use crate::error::Result;
 use crate::roots::TreeRoots;
+use crate::units::VERIFIED;
 
 /// The result of applying a head to an extent, with what is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +178,7 @@ pub(super) fn find(
         if key.objectid != logical.0 || !is_extent {
             return ControlFlow::Break(());
         }
-        let item = ExtentItem::parse(key, data).expect("verified with its block");
+        let item = ExtentItem::parse(key, data).expect(VERIFIED);
         found = Some(ExtentLookup { key, item, keyed: false });
         ControlFlow::Continue(())
     })?;

@@ -12,10 +12,10 @@
 use std::ops::Range;
 
 use userbtrfs_format::{
-    BlockGroupItem, Chunk, FIRST_FREE_OBJECTID, Logical, Physical, SUPERBLOCK_OFFSETS, Stripe,
+    BlockGroupItem, Chunk, FIRST_FREE_OBJECTID, Logical, Physical, STRIPE_LEN, SUPERBLOCK_OFFSETS,
+    Stripe,
 };
 
-use super::STRIPE_LEN;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::SpaceTotals;

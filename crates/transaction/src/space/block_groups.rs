@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, Logical, SECTOR_SIZE};
+use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, Logical, STRIPE_LEN};
 use userbtrfs_sync::Arc;
 
-use super::STRIPE_LEN;
 use super::block_group::{BlockGroup, BlockGroupAge};
 use super::chunk::{DEVICE_START, DeviceSpace, NewChunk};
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
+use crate::units::SECTOR;
 
 /// The size of a system chunk in the superblock's array without its stripes: key and structure.
 const SYSTEM_CHUNK_BYTES: usize = 17 + 48;
@@ -510,7 +510,7 @@ impl BlockGroups {
     /// Returns the unit of allocation in a group.
     fn unit(&self, flags: BlockGroupFlags) -> u64 {
         let blocks = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
-        if flags.intersects(blocks) { self.nodesize } else { u64::from(SECTOR_SIZE) }
+        if flags.intersects(blocks) { self.nodesize } else { SECTOR }
     }
 }
 

@@ -5,11 +5,10 @@
 
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, DeviceExtent, DeviceItem, FIRST_FREE_OBJECTID, Logical,
-    Physical, Profile, SECTOR_SIZE, Stripe, TreeId,
+    Physical, Profile, SECTOR_SIZE, STRIPE_LEN, Stripe, TreeId,
 };
 use uuid::Uuid;
 
-use super::STRIPE_LEN;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::SpaceKind;

@@ -11,6 +11,7 @@ use userbtrfs_format::{Chunk, DeviceExtent, ItemKind, Key, Logical, Physical, Tr
 use super::damage::SpaceDamage;
 use crate::error::Result;
 use crate::roots::TreeRoots;
+use crate::units::VERIFIED;
 
 /// The first device extent of the device tree.
 const FIRST: Key = Key::new(1, ItemKind::DEV_EXTENT, 0);
@@ -25,7 +26,7 @@ pub(super) fn check(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<()> {
     let mut cursor = tree_roots.cursor(&tree, &FIRST, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
         if item.key.kind == ItemKind::DEV_EXTENT {
-            let extent = DeviceExtent::parse(item.data).expect("verified with its block");
+            let extent = DeviceExtent::parse(item.data).expect(VERIFIED);
             take(&mut stripes, item.key.objectid, Physical(item.key.offset), &extent)?;
         }
         cursor.advance()?;

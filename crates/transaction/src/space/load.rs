@@ -8,14 +8,14 @@
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{
-    BlockGroupItem, Chunk, CompatRoFlags, FreeSpaceInfo, ItemKind, Key, Logical, SECTOR_SIZE,
-    TreeId,
+    BlockGroupItem, Chunk, CompatRoFlags, FreeSpaceInfo, ItemKind, Key, Logical, TreeId,
 };
 
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use crate::error::Result;
 use crate::roots::TreeRoots;
+use crate::units::{SECTOR, VERIFIED};
 
 /// Returns the bytes that are used in the block group of each chunk.
 pub(super) fn block_groups(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
@@ -41,7 +41,7 @@ fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<Blo
         cursor.item().filter(|item| (item.key.objectid, item.key.kind) == (start.0, key.kind));
     let item = found.ok_or(SpaceDamage::NoBlockGroup(start))?;
     let len = item.key.offset;
-    let group = BlockGroupItem::parse(len, item.data).expect("verified with its block");
+    let group = BlockGroupItem::parse(len, item.data).expect(VERIFIED);
     if (len, group.flags) != (chunk.len, chunk.flags) {
         let (flags, chunk_len, chunk_flags) = (group.flags, chunk.len, chunk.flags);
         return Err(SpaceDamage::ChunkDiffers { start, len, flags, chunk_len, chunk_flags }.into());
@@ -132,7 +132,7 @@ fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRa
     let info = cursor.item().filter(|item| item.key == key);
     let info = info.ok_or(SpaceDamage::NoFreeSpaceInfo(start))?;
     let FreeSpaceInfo { extent_count: count, flags } =
-        FreeSpaceInfo::parse(info.data).expect("verified with its block");
+        FreeSpaceInfo::parse(info.data).expect(VERIFIED);
     let form = match flags {
         0 => ItemKind::FREE_SPACE_EXTENT,
         _ => ItemKind::FREE_SPACE_BITMAP,
@@ -176,15 +176,14 @@ fn add_bits(
     bits: &[u8],
     free: &mut FreeRanges,
 ) -> Result<(), SpaceDamage> {
-    let sector = u64::from(SECTOR_SIZE);
-    let sectors = len / sector;
+    let sectors = len / SECTOR;
     let is_free =
         |at: u64| usize::try_from(at / 8).is_ok_and(|byte| bits[byte] >> (at % 8) & 1 == 1);
     let mut at = 0;
     while at < sectors {
         let run = (at..sectors).take_while(|&at| is_free(at)).count() as u64;
         if run > 0 {
-            wanted.add(free, start + at * sector, run * sector)?;
+            wanted.add(free, start + at * SECTOR, run * SECTOR)?;
         }
         at += run.max(1);
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use userbtrfs_device::{FileDevice, FileOptions};
-use userbtrfs_format::{BlockGroupFlags, CompatRoFlags, Profile, TreeId};
+use userbtrfs_format::{BlockGroupFlags, CompatRoFlags, Profile, STRIPE_LEN, TreeId};
 use userbtrfs_testkit::golden::Golden;
 
 use super::*;
