@@ -65,7 +65,7 @@ pub use space_info::SpaceKind;
 
 use self::block_groups::BlockGroups;
 use self::chunk::DeviceSpace;
-use self::load::Wanted;
+use self::load::GroupRange;
 use self::nocow::NocowWriters;
 use self::space_info::Counters;
 use crate::error::Result;
@@ -155,7 +155,8 @@ impl Space {
     /// if there was one.
     pub fn load_next(&self, tree_roots: &TreeRoots, kind: SpaceKind) -> Result<bool> {
         let next = self.block_groups.lock().to_load(kind).map(|group| {
-            let wanted = Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
+            let wanted =
+                GroupRange { start: group.start(), len: group.chunk.len, unit: group.unit() };
             (wanted, group.version())
         });
         let Some((wanted, version)) = next else { return Ok(false) };

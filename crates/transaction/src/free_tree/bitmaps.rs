@@ -34,13 +34,14 @@ impl Bitmap {
         Key::new(self.range.start, ItemKind::FREE_SPACE_BITMAP, len)
     }
 
-    fn place(&self, at: u64) -> (usize, u8) {
+    /// Returns the index of the byte, and the mask of the bit, of a sector.
+    fn bit_of(&self, at: u64) -> (usize, u8) {
         let sector = (at - self.range.start) / SECTOR;
         (usize::try_from(sector / 8).expect("within the bitmap"), 1 << (sector % 8))
     }
 
     fn is_free(&self, at: u64) -> bool {
-        let (byte, bit) = self.place(at);
+        let (byte, bit) = self.bit_of(at);
         self.bits[byte] & bit != 0
     }
 
@@ -52,7 +53,7 @@ impl Bitmap {
             if self.is_free(at) != was_free {
                 return false;
             }
-            let (byte, bit) = self.place(at);
+            let (byte, bit) = self.bit_of(at);
             self.bits[byte] ^= bit;
         }
         true

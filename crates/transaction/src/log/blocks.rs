@@ -1,9 +1,9 @@
 //! The blocks of logs.
 //!
 //! 1. A block that was not submitted to the device is freed at once when its tree drops it.
-//! 2. Any other dropped block is *left*: the superblock may lead to it until the superblock of a
-//!    group that was sealed later is durable. Then it is *spare*, and a log allocates it first: so
-//!    the logs of a transaction reuse a few places, however many syncs there are.
+//! 2. The superblock may lead to any other dropped block until the superblock of a group that was
+//!    sealed later is durable. Then the block is *reusable*, and a log allocates it first: so the
+//!    logs of a transaction reuse a few addresses, however many syncs there are.
 //! 3. A block that was ever submitted to the device belongs to the log until the commit, which pins
 //!    all of them: so they are also discarded on the device, if freed space is.
 //! 4. Logs are not shared, and their blocks are in no extent tree: there are no references to
@@ -19,23 +19,24 @@ use userbtrfs_sync::{Class, Mutex};
 use crate::space::{Space, SpaceKind};
 
 /// The blocks of the logs of the running transaction.
-pub(super) struct LogBlocks(Mutex<Taken>);
+pub(super) struct LogBlocks(Mutex<BlockSets>);
 
 #[derive(Default, PartialEq, Eq)]
-struct Taken {
+struct BlockSets {
     /// Not submitted since they were allocated; some were before that.
     unwritten: BTreeSet<Logical>,
     /// All that were ever submitted to the device.
     written: BTreeSet<Logical>,
-    /// Left since a group was last sealed.
-    left: BTreeSet<Logical>,
-    /// Left before that.
-    leaving: BTreeSet<Logical>,
-    spare: BTreeSet<Logical>,
+    /// Written, and dropped since a group was last sealed.
+    dropped: BTreeSet<Logical>,
+    /// Dropped before that: the next superblock no longer leads to them.
+    dropped_and_sealed: BTreeSet<Logical>,
+    /// Written, and no superblock leads to them.
+    reusable: BTreeSet<Logical>,
 }
 
 /// The blocks that logs had.
-pub(super) struct Dropped {
+pub(super) struct DroppedBlocks {
     /// Blocks that were never written.
     pub(super) free: BTreeSet<Logical>,
     pub(super) pinned: BTreeSet<Logical>,
@@ -44,34 +45,34 @@ pub(super) struct Dropped {
 impl LogBlocks {
     pub(super) fn new() -> Self {
         // The same class as for delayed references, which track the blocks of other trees.
-        Self(Mutex::new(Class::DelayedRefs, Taken::default()))
+        Self(Mutex::new(Class::DelayedRefs, BlockSets::default()))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        *self.0.lock() == Taken::default()
+        *self.0.lock() == BlockSets::default()
     }
 
     /// Seals a group: returns the blocks to write, by address. From now on they count as written.
     pub(super) fn seal(&self) -> BTreeSet<Logical> {
-        let mut taken = self.0.lock();
-        let mut left = mem::take(&mut taken.left);
-        taken.leaving.append(&mut left);
-        let unwritten = mem::take(&mut taken.unwritten);
-        taken.written.extend(&unwritten);
+        let mut sets = self.0.lock();
+        let mut dropped = mem::take(&mut sets.dropped);
+        sets.dropped_and_sealed.append(&mut dropped);
+        let unwritten = mem::take(&mut sets.unwritten);
+        sets.written.extend(&unwritten);
         unwritten
     }
 
     /// Records that the superblock of the group that was sealed last is durable.
     pub(super) fn superblock_is_durable(&self) {
-        let mut taken = self.0.lock();
-        let mut leaving = mem::take(&mut taken.leaving);
-        taken.spare.append(&mut leaving);
+        let mut sets = self.0.lock();
+        let mut dropped_and_sealed = mem::take(&mut sets.dropped_and_sealed);
+        sets.reusable.append(&mut dropped_and_sealed);
     }
 
-    /// Takes all blocks; none are left.
-    pub(super) fn take(&self) -> Dropped {
-        let Taken { unwritten, written: pinned, .. } = mem::take(&mut *self.0.lock());
-        Dropped { free: unwritten.difference(&pinned).copied().collect(), pinned }
+    /// Takes all blocks, so that there are none.
+    pub(super) fn take(&self) -> DroppedBlocks {
+        let BlockSets { unwritten, written: pinned, .. } = mem::take(&mut *self.0.lock());
+        DroppedBlocks { free: unwritten.difference(&pinned).copied().collect(), pinned }
     }
 
     /// Returns a lower bound of the number of blocks that the commit frees.
@@ -94,26 +95,26 @@ impl BlockSource for LogSource<'_> {
     }
 
     fn allocate(&self, _tree: TreeId, _level: u8, near: Logical) -> Result<Logical, NoSpace> {
-        let mut taken = self.blocks.0.lock();
-        let logical = match taken.spare.pop_first() {
-            Some(spare) => spare,
+        let mut sets = self.blocks.0.lock();
+        let logical = match sets.reusable.pop_first() {
+            Some(logical) => logical,
             None => self.space.allocate_block(SpaceKind::Metadata, near)?,
         };
-        taken.unwritten.insert(logical);
+        sets.unwritten.insert(logical);
         Ok(logical)
     }
 
     fn free(&self, _tree: TreeId, block: &Header) {
-        let mut taken = self.blocks.0.lock();
-        let is_unwritten = taken.unwritten.remove(&block.logical);
-        match (is_unwritten, taken.written.contains(&block.logical)) {
-            (true, true) => assert!(taken.spare.insert(block.logical), "it was taken"),
+        let mut sets = self.blocks.0.lock();
+        let is_unwritten = sets.unwritten.remove(&block.logical);
+        match (is_unwritten, sets.written.contains(&block.logical)) {
+            (true, true) => assert!(sets.reusable.insert(block.logical), "it was allocated"),
             (true, false) => {
                 let freed = self.space.give_back(block.logical, self.nodesize);
                 freed.expect("it was allocated by this transaction");
             }
             (false, was_written) => {
-                assert!(was_written && taken.left.insert(block.logical), "it was taken");
+                assert!(was_written && sets.dropped.insert(block.logical), "it was allocated");
             }
         }
     }

@@ -80,13 +80,13 @@ impl LoggedChecksums {
         let index = |at| form.index(start, at);
         let mut edits = ChecksumEdits::new();
         for (from, to) in new {
-            self.place(from, &stored[index(from)..index(to)], form, &mut edits);
+            self.assign(from, &stored[index(from)..index(to)], form, &mut edits);
         }
         edits
     }
 
     /// Assigns the checksums of sectors from `at` on to items.
-    fn place<'a>(
+    fn assign<'a>(
         &mut self,
         mut at: u64,
         mut stored: &'a [u8],

@@ -28,7 +28,7 @@ use crate::commit::Handle;
 use crate::error::Result;
 
 /// The nodes of a group, sealed for writing.
-struct Sealed {
+struct SealedNodes {
     list: DirtyList,
     nodes: Vec<(Logical, Slice)>,
     /// The root of the tree of the log roots; `None` if there is no log.
@@ -169,7 +169,7 @@ impl LogSync<'_> {
             // does not need one of its own.
             thread::yield_now();
         }
-        let Sealed { list, nodes, root } = self.seal_group(lead, member.member)?;
+        let SealedNodes { list, nodes, root } = self.seal_group(lead, member.member)?;
         let count_nodes = nodes.len() as u64;
         let in_flight = context.volume().submit_data(nodes);
         let finished = member.finish_io(self.handle);
@@ -217,7 +217,7 @@ impl LogSync<'_> {
         &self,
         lead: &LogCommitLeader<'_, LogFailure>,
         leader: &mut dyn LogSyncer,
-    ) -> Result<Sealed, LogFailure> {
+    ) -> Result<SealedNodes, LogFailure> {
         let mut writer = self.logs.writer(self.handle)?;
         leader.complete(&mut writer)?;
         let listed = writer.list_roots();
@@ -234,6 +234,6 @@ impl LogSync<'_> {
         });
         let nodes = sealed.collect::<Result<_>>()?;
         lead.close();
-        Ok(Sealed { list, nodes, root: writer.root() })
+        Ok(SealedNodes { list, nodes, root: writer.root() })
     }
 }

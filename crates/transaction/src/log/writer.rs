@@ -12,7 +12,7 @@ use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use uuid::Uuid;
 
-use super::blocks::{Dropped, LogBlocks, LogSource};
+use super::blocks::{DroppedBlocks, LogBlocks, LogSource};
 use super::checksums::{self, LoggedChecksums};
 use super::commits::{LogCommits, PendingIo};
 use super::full_commit::{FullCommitReason, LogFailure};
@@ -141,7 +141,7 @@ impl SubvolumeLogs {
     pub(crate) fn drop_all(&self) -> Result<()> {
         *self.trees.lock() = LogTrees::default();
         let len = u64::from(self.context.nodesize());
-        let Dropped { free, pinned } = self.blocks.take();
+        let DroppedBlocks { free, pinned } = self.blocks.take();
         let store = self.context.tree_roots.store();
         free.iter().chain(&pinned).for_each(|&logical| store.discard(logical));
         let space = &self.context.space;

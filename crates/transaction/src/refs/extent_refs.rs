@@ -44,11 +44,11 @@ impl<I: Items> ExtentRefs<'_, I> {
     /// Drops `by` references of a backref.
     pub(super) fn drop_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
         let missing = Damage::NoReference { logical: self.logical, backref };
-        if let Some((place, count)) = inline::find(&self.item, backref) {
+        if let Some((index, count)) = inline::find(&self.item, backref) {
             match u64::from(count).checked_sub(by).ok_or(missing)? {
-                0 => drop(self.item.inline.remove(place)),
+                0 => drop(self.item.inline.remove(index)),
                 left => {
-                    self.item.inline[place] = inline::reference(backref, narrow(left, missing)?);
+                    self.item.inline[index] = inline::reference(backref, narrow(left, missing)?);
                 }
             }
             return Ok(());
@@ -70,8 +70,8 @@ impl<I: Items> ExtentRefs<'_, I> {
     pub(super) fn add_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
         let excess = Damage::TooManyReferences { logical: self.logical, backref };
         let new = sum(backref, 0, by, excess)?;
-        if let Some((place, count)) = inline::find(&self.item, backref) {
-            self.item.inline[place] = inline::reference(backref, sum(backref, count, by, excess)?);
+        if let Some((index, count)) = inline::find(&self.item, backref) {
+            self.item.inline[index] = inline::reference(backref, sum(backref, count, by, excess)?);
             return Ok(());
         }
         let room = inline::has_room(&self.item, &inline::reference(backref, new), self.nodesize);

@@ -21,11 +21,12 @@ pub(super) fn reference(backref: Backref, count: u32) -> InlineRef {
 pub(super) fn find(item: &ExtentItem, backref: Backref) -> Option<(usize, u32)> {
     let wanted = reference(backref, 1);
     let first = start(item, &wanted);
-    let alike = item.inline[first..].iter().take_while(|at| sequence(at) == sequence(&wanted));
-    let mut counted = alike.map(|at| (at, count(at))).enumerate();
+    let same_sequence =
+        item.inline[first..].iter().take_while(|at| sequence(at) == sequence(&wanted));
+    let mut counted = same_sequence.map(|at| (at, count(at))).enumerate();
     counted
         .find(|(_, (at, count))| **at == reference(backref, *count))
-        .map(|(place, (_, count))| (first + place, count))
+        .map(|(index, (_, count))| (first + index, count))
 }
 
 /// Inserts references of a backref that has none in the item, in the order of the format.

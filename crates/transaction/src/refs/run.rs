@@ -102,28 +102,28 @@ fn change(
 ) -> Result<(Key, Changes, Option<ExtentItem>)> {
     let ExtentLookup { key, item, keyed } = found;
     let (logical, nodesize) = (head.logical(), form.nodesize);
-    let mut draft =
+    let mut refs =
         ExtentRefs { items, logical, item, keyed, changes: Changes::default(), nodesize };
     // Dropped references make space for added ones.
     for (backref, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
-        draft.drop_refs(*backref, by.unsigned_abs())?;
+        refs.drop_refs(*backref, by.unsigned_abs())?;
     }
     for (backref, by) in head.changes.iter().filter(|(_, by)| **by > 0) {
-        draft.add_refs(*backref, by.unsigned_abs())?;
+        refs.add_refs(*backref, by.unsigned_abs())?;
     }
-    let wrong = Damage::ReferenceCount { logical, refs: draft.item.refs };
-    draft.item.refs = draft.item.refs.checked_add_signed(head.net()).ok_or(wrong)?;
+    let wrong = Damage::ReferenceCount { logical, refs: refs.item.refs };
+    refs.item.refs = refs.item.refs.checked_add_signed(head.net()).ok_or(wrong)?;
     if head.set_full_backref {
-        draft.item.flags |= ExtentFlags::FULL_BACKREF;
+        refs.item.flags |= ExtentFlags::FULL_BACKREF;
     }
-    let inline: u64 = draft.item.inline.iter().map(userbtrfs_format::InlineRef::count).sum();
-    let is_last = draft.item.refs == 0;
+    let inline: u64 = refs.item.inline.iter().map(userbtrfs_format::InlineRef::count).sum();
+    let is_last = refs.item.refs == 0;
     // Without keyed references the sum is known.
-    let is_sum = if draft.keyed { inline <= draft.item.refs } else { inline == draft.item.refs };
-    if !is_sum || (is_last && draft.has_keyed_refs()?) {
+    let is_sum = if refs.keyed { inline <= refs.item.refs } else { inline == refs.item.refs };
+    if !is_sum || (is_last && refs.has_keyed_refs()?) {
         return Err(wrong.into());
     }
-    Ok((key, draft.changes, (!is_last).then_some(draft.item)))
+    Ok((key, refs.changes, (!is_last).then_some(refs.item)))
 }
 
 fn finish(key: Key, mut changes: Changes, left: Option<&ExtentItem>) -> Changes {

@@ -84,14 +84,14 @@ pub(crate) fn is_global_tree(id: TreeId) -> bool {
 
 /// The group whose free ranges are read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct GroupRange {
     pub(super) start: Logical,
     pub(super) len: u64,
     /// The unit of allocation.
     pub(super) unit: u64,
 }
 
-impl Wanted {
+impl GroupRange {
     fn end(&self) -> u64 {
         self.start.0 + self.len
     }
@@ -115,18 +115,18 @@ impl Wanted {
 }
 
 /// Returns the free ranges of a group.
-pub(super) fn free_ranges(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+pub(super) fn free_ranges(tree_roots: &TreeRoots, group: GroupRange) -> Result<FreeRanges> {
     let superblock = tree_roots.store().volume().superblock();
     let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
     match superblock.compat_ro.contains(valid) {
-        true => from_free_space_tree(tree_roots, wanted),
-        false => from_extent_tree(tree_roots, wanted),
+        true => from_free_space_tree(tree_roots, group),
+        false => from_extent_tree(tree_roots, group),
     }
 }
 
-fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+fn from_free_space_tree(tree_roots: &TreeRoots, group: GroupRange) -> Result<FreeRanges> {
     let tree = tree_roots.tree(TreeId::FREE_SPACE)?;
-    let Wanted { start, len, unit } = wanted;
+    let GroupRange { start, len, unit } = group;
     let key = Key::new(start.0, ItemKind::FREE_SPACE_INFO, len);
     let mut cursor = tree_roots.cursor(&tree, &key, ReadAhead::Forward)?;
     let info = cursor.item().filter(|item| item.key == key);
@@ -139,7 +139,7 @@ fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRa
     };
     cursor.advance()?;
     let mut free = FreeRanges::new(unit);
-    list(&mut cursor, wanted, form, &mut free)?;
+    list(&mut cursor, group, form, &mut free)?;
     let found = free.count();
     match u64::from(count) == found as u64 {
         true => Ok(free),
@@ -150,18 +150,18 @@ fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRa
 /// Adds the free ranges of a group, up to the end of the group.
 fn list(
     cursor: &mut Cursor<'_>,
-    wanted: Wanted,
+    group: GroupRange,
     form: ItemKind,
     free: &mut FreeRanges,
 ) -> Result<()> {
-    while let Some(item) = cursor.item().filter(|item| item.key.objectid < wanted.end()) {
+    while let Some(item) = cursor.item().filter(|item| item.key.objectid < group.end()) {
         if item.key.kind != form {
-            return Err(SpaceDamage::FreeSpaceForm(wanted.start).into());
+            return Err(SpaceDamage::FreeSpaceForm(group.start).into());
         }
-        let (start, len) = wanted.inside(item.key.objectid, item.key.offset)?;
+        let (start, len) = group.inside(item.key.objectid, item.key.offset)?;
         match form {
-            ItemKind::FREE_SPACE_EXTENT => wanted.add(free, start, len)?,
-            _ => add_bits(wanted, start, len, item.data, free)?,
+            ItemKind::FREE_SPACE_EXTENT => group.add(free, start, len)?,
+            _ => add_bits(group, start, len, item.data, free)?,
         }
         cursor.advance()?;
     }
@@ -170,7 +170,7 @@ fn list(
 
 /// Adds the runs of ones in a bitmap of `len` bytes of space.
 fn add_bits(
-    wanted: Wanted,
+    group: GroupRange,
     start: u64,
     len: u64,
     bits: &[u8],
@@ -183,30 +183,30 @@ fn add_bits(
     while at < sectors {
         let run = (at..sectors).take_while(|&at| is_free(at)).count() as u64;
         if run > 0 {
-            wanted.add(free, start + at * SECTOR, run * SECTOR)?;
+            group.add(free, start + at * SECTOR, run * SECTOR)?;
         }
         at += run.max(1);
     }
     Ok(())
 }
 
-pub(super) fn from_extent_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+pub(super) fn from_extent_tree(tree_roots: &TreeRoots, group: GroupRange) -> Result<FreeRanges> {
     let tree = tree_roots.tree(TreeId::EXTENT)?;
-    let key = Key::new(wanted.start.0, ItemKind(0), 0);
+    let key = Key::new(group.start.0, ItemKind(0), 0);
     let mut cursor = tree_roots.cursor(&tree, &key, ReadAhead::Forward)?;
-    let mut free = FreeRanges::new(wanted.unit);
-    wanted.add(&mut free, wanted.start.0, wanted.len)?;
+    let mut free = FreeRanges::new(group.unit);
+    group.add(&mut free, group.start.0, group.len)?;
     let nodesize = u64::from(tree_roots.store().volume().geometry().nodesize);
-    while let Some(item) = cursor.item().filter(|item| item.key.objectid < wanted.end()) {
+    while let Some(item) = cursor.item().filter(|item| item.key.objectid < group.end()) {
         let len = match item.key.kind {
             ItemKind::EXTENT_ITEM => Some(item.key.offset),
             ItemKind::METADATA_ITEM => Some(nodesize),
             _ => None,
         };
         if let Some(len) = len {
-            let (start, len) = wanted.inside(item.key.objectid, len)?;
+            let (start, len) = group.inside(item.key.objectid, len)?;
             if free.subtract(start, len) != len {
-                return Err(wanted.misplaced(start, len).into());
+                return Err(group.misplaced(start, len).into());
             }
         }
         cursor.advance()?;
@@ -218,13 +218,13 @@ pub(super) fn from_extent_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { start: Logical(1 << 20), len: 1 << 20, unit: 4096 };
+    const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), len: 1 << 20, unit: 4096 };
 
     fn bits(bits: &[u8]) -> Vec<(u64, u64)> {
-        let mut free = FreeRanges::new(WANTED.unit);
+        let mut free = FreeRanges::new(GROUP.unit);
         let len = bits.len() as u64 * 8 * 4096;
-        add_bits(WANTED, WANTED.start.0, len, bits, &mut free).unwrap();
-        free.iter().map(|(start, len)| ((start - WANTED.start.0) / 4096, len / 4096)).collect()
+        add_bits(GROUP, GROUP.start.0, len, bits, &mut free).unwrap();
+        free.iter().map(|(start, len)| ((start - GROUP.start.0) / 4096, len / 4096)).collect()
     }
 
     #[test]
@@ -237,17 +237,17 @@ mod tests {
     #[test]
     fn range_outside_its_group_or_over_others_is_misplaced() {
         let misplaced = |logical, len| {
-            let (start, logical) = (WANTED.start, Logical(logical));
+            let (start, logical) = (GROUP.start, Logical(logical));
             SpaceDamage::Misplaced { start, logical, len }
         };
         for (start, len) in [(0, 4096), (2 << 20, 4096), (1 << 20, 2 << 20), (1 << 20, 0)] {
-            assert_eq!(WANTED.inside(start, len), Err(misplaced(start, len)));
+            assert_eq!(GROUP.inside(start, len), Err(misplaced(start, len)));
         }
-        assert_eq!(WANTED.inside(1 << 20, 1 << 20), Ok((1 << 20, 1 << 20)));
-        assert!(WANTED.inside(u64::MAX, 2).is_err());
+        assert_eq!(GROUP.inside(1 << 20, 1 << 20), Ok((1 << 20, 1 << 20)));
+        assert!(GROUP.inside(u64::MAX, 2).is_err());
         let mut free = FreeRanges::new(4096);
-        WANTED.add(&mut free, 1 << 20, 8192).unwrap();
-        let again = WANTED.add(&mut free, 1 << 20, 4096);
+        GROUP.add(&mut free, 1 << 20, 8192).unwrap();
+        let again = GROUP.add(&mut free, 1 << 20, 4096);
         assert_eq!(again, Err(misplaced(1 << 20, 4096)));
     }
 }

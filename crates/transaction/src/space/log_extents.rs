@@ -11,7 +11,7 @@ use userbtrfs_format::Logical;
 use super::Space;
 use super::block_groups::BlockGroups;
 use super::damage::SpaceDamage;
-use super::load::{self, Wanted};
+use super::load::{self, GroupRange};
 use super::space_info::SpaceKind;
 use crate::error::Result;
 use crate::roots::TreeRoots;
@@ -41,7 +41,7 @@ impl Space {
         loop {
             let next = self.block_groups.lock().unloaded_at(logical).map(|group| {
                 let wanted =
-                    Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
+                    GroupRange { start: group.start(), len: group.chunk.len, unit: group.unit() };
                 (wanted, group.version())
             });
             let Some((wanted, version)) = next else { return Ok(()) };

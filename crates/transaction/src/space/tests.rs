@@ -113,7 +113,7 @@ fn compare_sources(space: &Space, tree_roots: &TreeRoots, name: &str) {
     let superblock = tree_roots.store().volume().superblock();
     let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
     let block_groups = space.block_groups.lock();
-    let wanted = |group: &crate::space::block_group::BlockGroup| Wanted {
+    let wanted = |group: &crate::space::block_group::BlockGroup| GroupRange {
         start: group.start(),
         len: group.chunk.len,
         unit: group.unit(),

@@ -44,7 +44,7 @@ impl World {
             self.transaction_state.generation(),
             "a guard holds its transaction"
         );
-        place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
+        at(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
         assert_eq!(
             transaction_guard.generation(),
             self.transaction_state.generation(),
@@ -81,10 +81,10 @@ impl World {
     ) -> Result<Commit<'g, CommitDoing>, Failed> {
         let commit = commit.exclude_finish()?;
         let transaction_guard = commit.transaction_guard();
-        place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
+        at(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
         drop(transaction_guard);
-        let found = place(&self.changes, commit.generation()).load(Ordering::Relaxed);
-        place(&self.found, commit.generation()).store(found, Ordering::Relaxed);
+        let found = at(&self.changes, commit.generation()).load(Ordering::Relaxed);
+        at(&self.found, commit.generation()).store(found, Ordering::Relaxed);
         Ok(commit)
     }
 
@@ -106,13 +106,13 @@ impl World {
             "each hand-over begins one more"
         );
         for generation in FIRST..self.transaction_state.generation() {
-            let changes = place(&self.changes, generation).load(Ordering::Relaxed);
-            let found = place(&self.found, generation).load(Ordering::Relaxed);
+            let changes = at(&self.changes, generation).load(Ordering::Relaxed);
+            let found = at(&self.found, generation).load(Ordering::Relaxed);
             assert_eq!(changes, found, "transaction {generation} was changed behind its leader");
         }
     }
 }
 
-fn place(counts: &[AtomicUsize], generation: u64) -> &AtomicUsize {
+fn at(counts: &[AtomicUsize], generation: u64) -> &AtomicUsize {
     &counts[usize::try_from(generation - FIRST).unwrap()]
 }
