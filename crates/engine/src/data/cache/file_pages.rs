@@ -23,9 +23,9 @@ use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 use crate::data::backing_extents::BackingExtents;
 use crate::data::cache::blocks::{CacheBlocks, Evicted, Usage};
 use crate::data::cache::dirty::{Delta, DirtyRuns};
-use crate::data::cache::page_cache::{Listed, Shared};
 use crate::data::cache::range_lock::RangeLock;
 use crate::data::cache::reservation::DelallocReservation;
+use crate::data::cache::shared::{CacheShared, CachedFile, Listed};
 use crate::data::cache::writeback_errors::ErrSeq;
 use crate::data::units::{BLOCK, sectors};
 use crate::error::{InodeId, Result, Unwritten};
@@ -47,7 +47,7 @@ pub(crate) struct FilePages {
     /// The number of threads that are extending the file.
     growing: AtomicU32,
     state: RwLock<State>,
-    cache: Arc<Shared>,
+    cache: Arc<CacheShared<Self>>,
     me: Weak<FilePages>,
 }
 
@@ -83,7 +83,7 @@ pub(in crate::data) struct Version(u64, u64);
 
 impl FilePages {
     /// Returns the file with no blocks.
-    pub(in crate::data) fn new(inode: &Arc<Inode>, cache: &Arc<Shared>) -> Arc<Self> {
+    pub(in crate::data) fn new(inode: &Arc<Inode>, cache: &Arc<CacheShared<Self>>) -> Arc<Self> {
         let InodeId { subvolume, number } = inode.id();
         let identity = |class| Identity::of_inode(class, subvolume.0, number);
         let blocks = CacheBlocks::new(Arc::clone(&cache.zeros));
@@ -351,11 +351,6 @@ impl FilePages {
         self.change(|state| state.blocks.drop_clean());
     }
 
-    /// Drops the block with this ticket, if it is not in use.
-    pub(in crate::data) fn evict(&self, first: u64, ticket: u64) -> Evicted {
-        self.change(|state| state.blocks.evict(first, ticket))
-    }
-
     /// Changes the blocks, and updates the counts of the cache.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         self.change_listed(CacheListing::Kept, change)
@@ -397,6 +392,12 @@ impl FilePages {
 
     fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("whoever calls holds it")
+    }
+}
+
+impl CachedFile for FilePages {
+    fn evict(&self, first: u64, ticket: u64) -> Evicted {
+        self.change(|state| state.blocks.evict(first, ticket))
     }
 }
 

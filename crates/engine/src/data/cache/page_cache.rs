@@ -8,131 +8,40 @@
 //! 3. The bound may be exceeded by blocks that cannot be evicted, and by the blocks of one read or
 //!    write. Writers keep the former within the bound.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Weak;
-use std::time::Instant;
-
-use userbtrfs_btree::ShortKeys;
-use userbtrfs_device::Buffer;
-use userbtrfs_sync::atomic::{AtomicU64, Ordering};
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 use userbtrfs_transaction::TransactionManager;
 
-use crate::data::cache::blocks::{Evicted, Usage};
 use crate::data::cache::file_pages::FilePages;
+use crate::data::cache::shared::{self, CacheShared};
 use crate::data::cache::writeback_errors::WritebackErrors;
-use crate::data::units::BLOCK;
 use crate::error::InodeId;
 use crate::inode::Inode;
-use crate::units::SECTOR;
-
-const SHARDS: usize = 16;
-
-/// The most blocks that are read at once, so that a read does not evict its own blocks.
-const AHEAD_MAX: u64 = 16;
-
-/// The most blocks that one call of `shrink` looks at.
-const LOOKS_MAX: usize = 4096;
-
-/// The most entries for dropped blocks in the eviction list, besides one per existing block.
-const GONE_MAX: u64 = 1024;
 
 /// The page cache: all files in memory, and the bound of their memory.
 pub(crate) struct PageCache {
-    shared: Arc<Shared>,
-}
-
-/// Files by their inodes.
-type Files = HashMap<InodeId, Weak<FilePages>, ShortKeys>;
-
-/// The state that the files in memory share.
-pub(in crate::data) struct Shared {
-    shards: [Mutex<Files>; SHARDS],
-    /// The eviction list: the first sectors and the tickets of blocks, oldest first; some are gone.
-    ages: Mutex<VecDeque<(Arc<FilePages>, u64, u64)>>,
-    /// The unfinished files, in the order in which runs were taken from them or they became dirty.
-    unfinished: Mutex<Unfinished>,
-    pub(in crate::data) failures: WritebackErrors,
-    usage: Counters,
-    bytes_max: u64,
-    pub(in crate::data) ahead_max: u64,
-    /// The buffer that blocks of zeros share.
-    pub(in crate::data) zeros: Arc<Buffer>,
-    /// `None` if the filesystem is open read-only.
-    pub(in crate::data) transactions: Option<Arc<TransactionManager>>,
-}
-
-#[derive(Default)]
-struct Unfinished {
-    files: BTreeMap<u64, UnfinishedFile>,
-    next: u64,
-}
-
-/// The counts of all blocks.
-#[derive(Default)]
-struct Counters {
-    bytes: AtomicU64,
-    blocks: AtomicU64,
-    unfinished: AtomicU64,
-    pinned: AtomicU64,
-    /// The highest value of `unfinished`.
-    #[cfg(test)]
-    unfinished_peak: AtomicU64,
-}
-
-/// The position of a file in the list of unfinished files, and since when it has been dirty.
-#[derive(Clone, Copy)]
-pub(in crate::data) struct Listed {
-    place: u64,
-    pub(in crate::data) since: Instant,
+    shared: Arc<CacheShared<FilePages>>,
 }
 
 /// A file with sectors that are dirty or being written.
-#[derive(Clone)]
-pub(crate) struct UnfinishedFile {
-    /// The file.
-    pub(crate) pages: Arc<FilePages>,
-    /// Since when it has been dirty.
-    pub(crate) since: Instant,
-}
+pub(crate) type UnfinishedFile = shared::UnfinishedFile<FilePages>;
 
 impl PageCache {
     /// Returns an empty cache of about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, transactions: Option<Arc<TransactionManager>>) -> Self {
-        let bytes_max = bytes_max as u64;
-        let shared = Shared {
-            shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, Files::default())),
-            ages: Mutex::new(Class::CacheShard, VecDeque::new()),
-            unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
-            failures: WritebackErrors::new(),
-            usage: Counters::default(),
-            bytes_max,
-            ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
-            zeros: Arc::new(Buffer::zeroed(BLOCK)),
-            transactions,
-        };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(CacheShared::new(bytes_max as u64, transactions)) }
     }
 
     /// Returns the cached file of an inode, and creates it if there is none.
     pub(crate) fn pages(&self, inode: &Arc<Inode>) -> Arc<FilePages> {
-        if let Some(there) = self.get(inode.id()) {
-            return there;
-        }
-        let new = FilePages::new(inode, &self.shared);
-        let mut shard = self.shared.shard(inode.id()).lock();
-        if let Some(there) = shard.get(&inode.id()).and_then(Weak::upgrade) {
-            // Dropping the new one locks the shard.
-            drop(shard);
-            return there;
-        }
-        shard.insert(inode.id(), Arc::downgrade(&new));
-        new
+        self.get(inode.id()).unwrap_or_else(|| {
+            let new = FilePages::new(inode, &self.shared);
+            self.shared.get_or_insert(inode.id(), new)
+        })
     }
 
     /// Returns the cached file of an inode; `None` if there is none.
     pub(crate) fn get(&self, id: InodeId) -> Option<Arc<FilePages>> {
-        self.shared.shard(id).lock().get(&id).and_then(Weak::upgrade)
+        self.shared.get(id)
     }
 
     /// Drops the clean sectors of a file that was deleted.
@@ -149,12 +58,12 @@ impl PageCache {
 
     /// Returns the bytes of all sectors that are dirty or being written.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
-        self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR
+        self.shared.unfinished_bytes()
     }
 
     /// Returns the bytes of memory that cannot be evicted because of such sectors.
     pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.shared.usage.pinned.load(Ordering::Relaxed)
+        self.shared.pinned_bytes()
     }
 
     /// Returns about how many bytes all files may take.
@@ -165,113 +74,35 @@ impl PageCache {
     /// Returns the most bytes that were ever unfinished.
     #[cfg(test)]
     pub(crate) fn unfinished_peak(&self) -> u64 {
-        self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR
+        self.shared.unfinished_peak()
     }
 
     /// Returns about how many bytes all files take.
     #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.shared.usage.bytes.load(Ordering::Relaxed)
+        self.shared.used_bytes()
     }
 
     /// Returns the number of files in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shared.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.shared.len()
     }
 
     /// Returns the unfinished files, those first from which nothing was taken for the longest time.
     pub(crate) fn unfinished_files(&self) -> Vec<UnfinishedFile> {
-        self.shared.unfinished.lock().files.values().cloned().collect()
+        self.shared.oldest_unfinished(usize::MAX)
     }
 
     /// Returns the first `max` of them.
-    pub(crate) fn oldest_unfinished(&self, max: usize) -> Vec<UnfinishedFile> {
-        self.shared.unfinished.lock().files.values().take(max).cloned().collect()
+    pub(in crate::data) fn oldest_unfinished(&self, max: usize) -> Vec<UnfinishedFile> {
+        self.shared.oldest_unfinished(max)
     }
 }
 
 impl Drop for PageCache {
     fn drop(&mut self) {
-        // The entries hold files, which hold `Shared`. None may be dropped under the lock.
-        let ages = std::mem::take(&mut *self.shared.ages.lock());
-        let files = std::mem::take(&mut self.shared.unfinished.lock().files);
-        drop((ages, files));
-    }
-}
-
-impl Shared {
-    fn shard(&self, id: InodeId) -> &Mutex<Files> {
-        let [low, ..] = id.number.to_le_bytes();
-        &self.shards[usize::from(low) % SHARDS]
-    }
-
-    /// Removes a file that is dropped, unless a new one of the same inode has replaced it.
-    pub(in crate::data) fn removed(&self, id: InodeId, pages: &Weak<FilePages>) {
-        let failures = self.failures.count();
-        let is_it = |there: &Weak<FilePages>| Weak::ptr_eq(there, pages);
-        let mut shard = self.shard(id).lock();
-        let was_last = shard.get(&id).is_some_and(is_it) && shard.remove(&id).is_some();
-        drop(shard);
-        if was_last {
-            self.failures.closed(id, failures);
-        }
-    }
-
-    /// Updates the counts after the blocks of a file changed.
-    pub(in crate::data) fn account(&self, before: Usage, after: Usage) {
-        let count = |counter: &AtomicU64, before: u64, after: u64| {
-            if before != after {
-                counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-            }
-        };
-        count(&self.usage.bytes, before.bytes, after.bytes);
-        count(&self.usage.blocks, before.blocks, after.blocks);
-        count(&self.usage.unfinished, before.unfinished, after.unfinished);
-        count(&self.usage.pinned, before.pinned, after.pinned);
-        #[cfg(test)]
-        self.usage
-            .unfinished_peak
-            .fetch_max(self.usage.unfinished.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// Appends blocks of a file to the eviction list: their first sectors and tickets.
-    pub(in crate::data) fn enlist(&self, pages: &Arc<FilePages>, blocks: Vec<(u64, u64)>) {
-        let place = |(first, ticket)| (Arc::clone(pages), first, ticket);
-        self.ages.lock().extend(blocks.into_iter().map(place));
-    }
-
-    /// Appends a file that has been dirty since `since` to the list of unfinished files.
-    pub(in crate::data) fn list(&self, pages: Arc<FilePages>, since: Instant) -> Listed {
-        let mut unfinished = self.unfinished.lock();
-        unfinished.next += 1;
-        let place = unfinished.next;
-        unfinished.files.insert(place, UnfinishedFile { pages, since });
-        Listed { place, since }
-    }
-
-    /// Removes a file from that list. The caller holds a reference to it.
-    pub(in crate::data) fn unlist(&self, listed: Listed) {
-        // If the cache has been dropped, the entry is gone already.
-        let _not_the_last = self.unfinished.lock().files.remove(&listed.place);
-    }
-
-    /// Evicts blocks until the bound is met, or enough were looked at.
-    pub(in crate::data) fn shrink(&self) {
-        for _ in 0..LOOKS_MAX {
-            if !self.is_full() {
-                return;
-            }
-            let Some((pages, first, ticket)) = self.ages.lock().pop_front() else { return };
-            if pages.evict(first, ticket) == Evicted::Kept {
-                self.ages.lock().push_back((pages, first, ticket));
-            }
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        let Counters { bytes, blocks, .. } = &self.usage;
-        bytes.load(Ordering::Relaxed) > self.bytes_max
-            || self.ages.lock().len() as u64 > 2 * blocks.load(Ordering::Relaxed) + GONE_MAX
+        // The lists hold files, which hold the lists.
+        self.shared.clear();
     }
 }
