@@ -45,9 +45,11 @@ pub struct Extent {
     pub kind: ExtentKind,
 }
 
-/// The extent or hole of a range of a file: what an EXTENT_DATA item says of it
-/// ([`userbtrfs_format::FileExtentKind`]), or a delayed extent, without inline data and with the
-/// fields that a user can use.
+/// The extent or hole of a range of a file.
+///
+/// The kinds are those of an EXTENT_DATA item ([`userbtrfs_format::FileExtentKind`]). An extent
+/// that is not in a tree yet has the same kinds. Inline data is without its bytes: read the file
+/// for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// No extent: it reads as zeros.

@@ -315,8 +315,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Skips an item with an error of the log, and reports it once; any other error ends the replay,
-    /// as each does without salvage.
+    /// Skips an item with an error of the log, and reports it once; any other error ends the
+    /// replay, as each does without salvage.
     fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
         if !self.salvage || !is_of_log(&error) {
             return Err(error);

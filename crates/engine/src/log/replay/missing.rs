@@ -30,7 +30,7 @@ pub struct IncompleteFile {
     pub is_partial: bool,
 }
 
-/// What cannot be read of the contents in a log.
+/// The contents in a log that cannot be read.
 #[derive(Default)]
 pub(super) struct Missing {
     /// Keys of blocks that cannot be read.
