@@ -32,7 +32,7 @@ const KINDS: &[(&[&str], &str)] = &[
 const FILES: u64 = 25;
 
 #[test]
-fn what_linux_made_is_changed_by_us_and_nothing_else() {
+fn files_of_linux_are_changed_by_us_and_nothing_else_is() {
     skip_unless_linux!();
     let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
     let linux = Linux::lock().unwrap();

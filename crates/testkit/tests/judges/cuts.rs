@@ -285,7 +285,7 @@ fn change_much(filesystem: &Filesystem, round: usize, random: &mut Random) {
 }
 
 #[test]
-fn what_is_written_before_its_commit_and_discarded_after_is_not_missed() {
+fn data_written_before_its_commit_and_discarded_after_is_not_missed() {
     skip_unless_linux!();
     let seed = seed();
     let linux = Linux::lock().unwrap();

@@ -28,7 +28,7 @@ const PART: u64 = 192 << 10;
 
 /// More than fits into memory, or into one extent.
 #[test]
-fn what_is_written_in_sequence_lies_in_sequence() {
+fn data_written_in_sequence_is_stored_in_sequence() {
     skip_unless_linux!();
     let made = Made::new("large", 512 * MIB, Options { nodesize: 4096, ..Options::default() });
     let device = Arc::new(made.image().to_device());

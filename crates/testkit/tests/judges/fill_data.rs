@@ -46,7 +46,7 @@ fn small() -> Vec<Made> {
 }
 
 #[test]
-fn what_is_filled_with_data_can_be_emptied() {
+fn filesystem_filled_with_data_can_be_emptied() {
     skip_unless_linux!();
     let (seed, rounds) = (seed(), if is_torture() { 5 } else { 1 });
     for seed in seed..seed + rounds {

@@ -135,7 +135,7 @@ fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
 }
 
 #[test]
-fn what_was_fsynced_is_there_after_a_cut() {
+fn fsynced_files_are_kept_by_a_cut() {
     skip_unless_linux!();
     let count = if is_torture() { 1_000_000 } else { 20_000 };
     by_seeds(seed(), count, |seed| {
@@ -146,7 +146,7 @@ fn what_was_fsynced_is_there_after_a_cut() {
 }
 
 #[test]
-fn what_was_fsynced_in_a_new_block_group_is_there_after_a_cut() {
+fn files_fsynced_in_a_new_block_group_are_kept_by_a_cut() {
     skip_unless_linux!();
     let count = if is_torture() { 50_000 } else { 1_000 };
     let for_new_groups = AtomicU64::new(0);

@@ -410,7 +410,7 @@ fn find(
 }
 
 #[test]
-fn who_syncs_is_told_or_it_is_there() {
+fn sync_of_a_failing_device_reports_the_error_or_is_kept() {
     skip_unless_linux!();
     let sequences = if is_torture() { SEQUENCES_OF_TORTURE } else { SEQUENCES };
     let met = Mutex::new(Class::DeviceQueue, 0);

@@ -170,7 +170,7 @@ fn write_together(
 }
 
 #[test]
-fn who_shares_a_group_with_data_that_fails_is_durable_and_not_told() {
+fn fsync_that_shares_a_log_commit_with_failed_data_is_durable_without_error() {
     let rounds = if is_torture() { 100 } else { 12 };
     let seed = seed();
     let device = failing();

@@ -240,7 +240,7 @@ fn open(device: &Arc<RecordingDevice>, kind: Kind) -> Filesystem {
 }
 
 #[test]
-fn what_was_fsynced_stays_though_it_is_written_again_meanwhile() {
+fn fsynced_data_that_is_rewritten_meanwhile_is_kept() {
     skip_unless_linux!();
     let (rounds, turns, count) = if is_torture() { (40, 200, 100) } else { (20, 6, 40) };
     let first = seed();

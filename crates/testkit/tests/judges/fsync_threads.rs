@@ -173,7 +173,7 @@ impl Workload<'_> {
 }
 
 #[test]
-fn what_many_fsynced_at_once_is_there() {
+fn files_fsynced_by_many_threads_at_once_are_kept() {
     let seed = seed();
     let rounds = if is_torture() { 200 } else { 12 };
     for nodesize in [4096, 16384] {

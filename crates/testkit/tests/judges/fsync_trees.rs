@@ -515,7 +515,7 @@ fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
 }
 
 #[test]
-fn what_was_fsynced_in_subvolumes_that_share_is_there_after_a_cut() {
+fn files_fsynced_in_subvolumes_that_share_are_kept_by_a_cut() {
     skip_unless_linux!();
     let count = if is_torture() { 100_000 } else { 2_000 };
     by_seeds(seed(), count, |seed| {

@@ -223,7 +223,7 @@ fn judge(linux: &Linux, made: &Made, is_filled_by_us: bool, seed: u64) {
 }
 
 #[test]
-fn what_linux_overwrites_on_a_full_filesystem_we_overwrite() {
+fn overwrites_on_a_full_filesystem_succeed_where_those_of_linux_do() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     let nodes = |nodesize| Options { nodesize, ..Options::default() };

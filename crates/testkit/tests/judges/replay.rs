@@ -268,7 +268,7 @@ fn left_by_linux(
 }
 
 #[test]
-fn what_linux_logged_is_replayed_as_linux_replays_it() {
+fn log_of_linux_is_replayed_as_linux_replays_it() {
     skip_unless_linux!();
     let seed = seed();
     let linux = Linux::lock().unwrap();
