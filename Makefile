@@ -13,7 +13,7 @@ run: ## Build, make images of a real tree, change and mount one, read them back 
 test: ## All checks of the CI share
 	@scripts/test
 
-torture: ## The same with every count in full; keeps the output in docs/torture.txt
+torture: ## The same with every count in full; adds a row to docs/torture.md
 	@scripts/torture
 
 fmt: ## Format the sources
