@@ -1,25 +1,81 @@
-//! Arguments, and which verb does what.
+//! The command line, and which verb does what.
 
 mod admin;
 mod args;
 mod host;
 mod output;
 mod paths;
+mod report;
+mod session;
 mod shell;
+mod sizes;
 mod text;
 mod verb;
 mod verbs;
 
-use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, anyhow};
-use clap::Parser as _;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
+use admin::dump::DumpVerb;
+use admin::filesystem::FilesystemVerb;
+use admin::log::LogVerb;
+use admin::mkfs::MkfsArgs;
+use admin::mount::MountArgs;
 use admin::mount::helper::Called;
-use args::{Args, Global, Verb};
+use admin::stats::StatsArgs;
+use admin::subvolume::SubvolumeVerb;
+use admin::trace::TraceMountArgs;
+use admin::umount::UmountArgs;
+use args::{Global, RootArgs, WriteArgs};
+use report::{complain, message, printed, unless_closed};
+use shell::prompt::ShellArgs;
+use verb::FileVerb;
+
+/// btrfs in user space: look into images and block devices, copy out of them and into them, change
+/// them, and mount them, without the kernel's btrfs.
+#[derive(Parser)]
+#[command(name = "userbtrfs", version)]
+struct Args {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// A verb with its arguments.
+#[derive(Subcommand)]
+enum Verb {
+    /// Make a filesystem, in a file that is made for it if there is none
+    Mkfs(MkfsArgs),
+    #[command(flatten)]
+    Files(FileVerb<RootArgs, WriteArgs>),
+    /// Do all this to one image: a command a line, from a prompt or a script
+    Shell(ShellArgs),
+    /// Mount an image by FUSE
+    Mount(MountArgs),
+    /// Unmount, and wait until the image is closed
+    Umount(UmountArgs),
+    /// Act on a mounted filesystem
+    #[command(subcommand)]
+    Filesystem(FilesystemVerb),
+    /// Show how a mount is, and what was counted since it began
+    Stats(StatsArgs),
+    /// Print a line for each fsync in a mount, until that ends: how it went, how much, and where
+    /// its time went
+    Trace(TraceMountArgs),
+    /// Show subvolumes and snapshots, of an image or of a mount
+    #[command(subcommand)]
+    Subvolume(SubvolumeVerb),
+    /// Show what is on disk
+    #[command(subcommand)]
+    Dump(DumpVerb),
+    /// Settle what was fsynced and not committed before a crash
+    #[command(subcommand)]
+    Log(LogVerb),
+}
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
@@ -42,11 +98,11 @@ pub(crate) fn run() -> ExitCode {
     })
 }
 
-/// Prints the help that was asked for, or what is wrong with the command line.
+/// Prints the help that was requested, or the error of the command line.
 fn explain(error: &clap::Error) -> Result<ExitCode> {
     let done = error.print();
     if error.use_stderr() {
-        // Where stderr is gone, there is no one to tell.
+        // An error of stderr cannot be reported.
         return Ok(ExitCode::FAILURE);
     }
     printed(done.map_err(anyhow::Error::from))?;
@@ -60,7 +116,7 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Files(verb) => verb::run(global, verb),
         Verb::Shell(args) => shell::prompt::run(global, args),
         Verb::Mount(args) => admin::mount::run(global, args),
-        Verb::Umount(args) => admin::umount::run(global, args),
+        Verb::Umount(args) => Ok(admin::umount::run(global, args)),
         Verb::Filesystem(verb) => admin::filesystem::run(global, verb),
         Verb::Stats(args) => admin::stats::run(global, args),
         Verb::Trace(args) => admin::trace::run(global, args),
@@ -70,123 +126,14 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let plain = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        // This one does not tell its cause in the usual way.
-        let json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
-        plain.or_else(json) == Some(io::ErrorKind::BrokenPipe)
-    })
-}
-
-/// What became of a verb that prints what it finds: whoever closed the pipe wants no more, and what
-/// failed before that has failed.
-fn unless_closed(done: Result<ExitCode>) -> Result<ExitCode> {
-    match done {
-        Err(error) if is_closed_pipe(&error) => Ok(code_so_far()),
-        other => other,
-    }
-}
-
-/// What became of printing what was done: where nobody reads that, it is done all the same.
-fn printed(done: Result<()>) -> Result<()> {
-    match done {
-        Err(error) if is_closed_pipe(&error) => Ok(()),
-        other => other,
-    }
-}
-
-fn is_of_image(error: &anyhow::Error) -> bool {
-    error.chain().any(<dyn std::error::Error>::is::<userbtrfs::Error>)
-}
-
-/// Whether something of the image could not be read.
-#[derive(Default)]
-struct ExitStatus(Cell<bool>);
-
-impl ExitStatus {
-    /// Says an error of the image, after which the rest goes on; any other ends all.
-    fn note(&self, done: Result<()>) -> Result<()> {
-        match done {
-            Err(error) if is_of_image(&error) => {
-                self.say(&error);
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Says an error after which the rest goes on.
-    fn say(&self, error: &anyhow::Error) {
-        fail(&message(error));
-        self.0.set(true);
-    }
-
-    fn code(&self) -> ExitCode {
-        if self.0.get() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-    }
-}
-
-/// An error and its causes, each said once: many name what they are about, and their cause.
-fn message(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
-        if said.is_empty() || cause.starts_with(&said) {
-            cause
-        } else if said.contains(&cause) {
-            said
-        } else {
-            format!("{said}: {cause}")
-        }
-    })
-}
-
-/// What is wrong with a line, without the usage.
-fn in_a_line(error: &clap::Error) -> anyhow::Error {
-    let text = error.to_string();
-    let what = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = what.split_whitespace().collect();
-    anyhow!("{}", words.join(" ").trim_start_matches("error: "))
-}
-
-/// Says on stderr what failed.
-fn complain(message: &str) {
-    // Where stderr is gone, there is no one to tell.
-    let _ = writeln!(io::stderr(), "userbtrfs: {message}");
-}
-
-/// Whether anything failed after which the rest went on.
-static HAS_FAILED: AtomicBool = AtomicBool::new(false);
-
-/// Says on stderr what failed, and remembers that it did, whatever ends the rest.
-fn fail(message: &str) {
-    HAS_FAILED.store(true, Ordering::Relaxed);
-    complain(message);
-}
-
-/// How it would end if nothing came after.
-fn code_so_far() -> ExitCode {
-    if HAS_FAILED.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-/// Says on stderr what is good to know, unless it shall be quiet.
-fn remark(global: &Global, message: &str) {
-    if !global.quiet {
-        complain(message);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
-    fn a_message_says_each_thing_once() {
-        let missing = || io::Error::from_raw_os_error(2);
-        let device =
-            userbtrfs::device::DeviceError::Open { device: "/x".into(), source: missing() };
-        let error = anyhow::Error::from(userbtrfs::Error::from(device)).context("/x");
-        assert_eq!(message(&error), format!("/x: {}", missing()));
-        let error = anyhow::Error::from(missing()).context("what");
-        assert_eq!(message(&error), format!("what: {}", missing()));
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
     }
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 
-use super::ExitStatus;
-use super::verbs::ls::shown;
+use super::report::ExitStatus;
+use super::text::shown;
 
 /// Does `act` to each path. What the filesystem refuses is said, and the rest goes on.
 pub(crate) fn each(

@@ -1,9 +1,10 @@
 //! How modes, times and sizes are shown.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 
 use jiff::{Timestamp as Instant, tz::TimeZone};
-use userbtrfs::{FileKind, Metadata, Timestamp};
+use userbtrfs::{FileKind, Metadata, Quoted, Timestamp};
 
 /// A mode as `ls -l` shows it.
 pub(crate) fn mode(metadata: &Metadata) -> String {
@@ -91,6 +92,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// Returns a path that was given on the command line, quoted for messages.
+pub(crate) fn shown(path: &OsStr) -> String {
+    Quoted(path.as_encoded_bytes()).to_string()
 }
 
 #[cfg(test)]

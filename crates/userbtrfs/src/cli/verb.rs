@@ -4,18 +4,15 @@
 //! 1. There is one list of these verbs, [`FileVerb`]; where they find the image is its parameter.
 //! 2. What a verb changes is committed once, at its end, also where a part of it failed.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Arg, Subcommand};
-use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
-use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
+use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
-use super::host::retry::{is_open_elsewhere, patiently, until_noticed};
 use super::host::signals::Stopped;
-use super::remark;
+use super::session::{Access, RunVerb, Session};
 use super::verbs::chmod::ChmodArgs;
 use super::verbs::chown::ChownArgs;
 use super::verbs::cp::CpArgs;
@@ -29,24 +26,6 @@ use super::verbs::rm::RmArgs;
 use super::verbs::setfattr::SetfattrArgs;
 use super::verbs::truncate::TruncateArgs;
 use super::verbs::{cat, df, find, get, ls, stat};
-
-/// What verbs work with.
-pub(crate) struct Session {
-    pub(crate) global: Global,
-    pub(crate) filesystem: Filesystem,
-    /// The image, for messages.
-    pub(crate) name: String,
-    /// The image.
-    pub(crate) image: PathBuf,
-    /// The last commit when the verb began.
-    generation: u64,
-}
-
-/// A verb with its arguments.
-pub(crate) trait RunVerb {
-    /// Does it, and tells how it ended.
-    fn act(&self, session: &Session) -> Result<ExitCode>;
-}
 
 /// Arguments that start with where the image is.
 #[derive(clap::Args)]
@@ -198,86 +177,4 @@ pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Resu
         _ => session.close()?,
     }
     done
-}
-
-/// What an image is opened for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// To be looked at.
-    Read,
-    /// For one change, with one commit at its end.
-    Once {
-        /// Whether free space is given back.
-        discard: bool,
-    },
-    /// For changes, with commits in between.
-    Write {
-        /// Whether free space is given back.
-        discard: bool,
-    },
-}
-
-impl Session {
-    /// Opens an image, and says what must be said of it.
-    pub(crate) fn open(global: &Global, root: &RootArgs, access: Access) -> Result<Self> {
-        let name = root.image.name();
-        let mut options = options(root);
-        match access {
-            Access::Read => &mut options,
-            Access::Once { discard } => options.write(true).discard(discard).commit_seconds(0),
-            Access::Write { discard } => options.write(true).discard(discard),
-        };
-        if access == Access::Read {
-            until_noticed(&root.image.image);
-        }
-        let opened = patiently(|| options.open(&root.image.image), is_open_elsewhere);
-        let filesystem = opened.map_err(|error| root.image.explain(error))?;
-        for notice in filesystem.notices() {
-            remark(global, &format!("{name}: {notice}"));
-        }
-        let generation = filesystem.superblock().generation;
-        let image = root.image.image.clone();
-        Ok(Self { global: global.clone(), filesystem, name, image, generation })
-    }
-
-    /// Begins another verb.
-    pub(crate) fn begin(&mut self, global: &Global) {
-        self.global = global.clone();
-        self.generation = self.filesystem.superblock().generation;
-    }
-
-    /// Ends after a verb that was stopped: nothing half-done stays. Where a part of it was
-    /// committed meanwhile, so has to be that what was not complete is removed.
-    pub(crate) fn stop(self) -> Result<()> {
-        if self.filesystem.superblock().generation != self.generation {
-            return self.close();
-        }
-        self.filesystem.abandon();
-        Ok(())
-    }
-
-    /// Makes everything durable.
-    pub(crate) fn close(self) -> Result<()> {
-        let name = self.name;
-        self.filesystem.close().with_context(|| name)
-    }
-}
-
-fn options(root: &RootArgs) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    root.image.apply(&mut options);
-    options.memory(root.memory).direct(match root.direct {
-        DirectIo::Auto => Direct::Auto,
-        DirectIo::On => Direct::On,
-        DirectIo::Off => Direct::Off,
-    });
-    if root.no_log_replay {
-        options.pending_log(PendingLog::Leave);
-    }
-    match (&root.subvol, root.subvolid) {
-        (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
-        (None, Some(id)) => options.subvolume_id(TreeId(id)),
-        (None, None) => &mut options,
-    };
-    options
 }

@@ -5,17 +5,56 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
 use userbtrfs::TreeId;
 use userbtrfs::dump::{self, TreeSelection};
 use userbtrfs_device::Device;
 use userbtrfs_format::{SUPERBLOCK_OFFSETS, Superblock};
 use userbtrfs_volume::{Volume, read_superblock_copy};
 
-use crate::cli::args::{DumpSuperArgs, DumpTreeArgs, DumpVerb, Format, Global};
+use crate::cli::admin::log::LogArgs;
+use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::device_to_read;
 use crate::cli::output::stdout;
-use crate::cli::{fail, remark};
+use crate::cli::report::{fail, remark};
+
+/// What to show of the disk.
+#[derive(Subcommand)]
+pub(crate) enum DumpVerb {
+    /// The superblock
+    Super(DumpSuperArgs),
+    /// The trees
+    Tree(DumpTreeArgs),
+    /// The log that is pending, in words: what a replay would bring back
+    Log(LogArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DumpSuperArgs {
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
+    /// Also the system chunks and the remembered roots
+    #[arg(short, long)]
+    pub(crate) full: bool,
+    /// The copy to show, 0 to 2
+    #[arg(short = 's', long = "super", value_name = "N", value_parser = copy_number())]
+    pub(crate) copy: Option<u8>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DumpTreeArgs {
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
+    /// Only this tree, by its number or its name (fs, root, chunk, extent, ...)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) tree: Option<String>,
+}
+
+/// The number of a copy of the superblock.
+fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(0..=2)
+}
 
 pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
     match verb {

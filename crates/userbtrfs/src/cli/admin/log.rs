@@ -18,7 +18,7 @@ use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{device_to_read, is_open_elsewhere, patiently};
 use crate::cli::output::{print_json, stdout};
-use crate::cli::{fail, printed, unless_closed};
+use crate::cli::report::{fail, printed, unless_closed};
 use report::Report;
 
 /// What is done with a log.

@@ -1,25 +1,100 @@
 //! `mkfs`: makes a filesystem, empty or with the content of a directory, and says what it made.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
 use serde_json::json;
 use userbtrfs::device::{Device, FileDevice, FileOptions};
 use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
 use userbtrfs::{Profile, Quoted};
 
 use crate::cli::admin::rootdir;
-use crate::cli::args::{Csum, Format, Global, MkfsArgs, ProfileArg};
+use crate::cli::args::{Format, Global};
+use crate::cli::host::image::ImageArgs;
 use crate::cli::host::signals::{Signals, Stopped};
 use crate::cli::output::{print_json, stdout};
-use crate::cli::{printed, text};
+use crate::cli::report::printed;
+use crate::cli::sizes::size as parse_size;
+use crate::cli::text;
+use crate::cli::verbs::chown::Owner;
+
+#[derive(clap::Args)]
+pub(crate) struct MkfsArgs {
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
+    /// How large to make the file; with --rootdir by default so that all fits, with half as much
+    /// room again
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) size: Option<u64>,
+    /// The label
+    #[arg(short = 'L', long)]
+    pub(crate) label: Option<OsString>,
+    /// The filesystem's id; a random one by default
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
+    /// How everything is checksummed
+    #[arg(long, alias = "checksum", value_enum, default_value_t = Csum::Crc32c)]
+    pub(crate) csum: Csum,
+    /// Bytes in a tree block, 4k to 64k; by default 16k, and 4k with mixed-bg
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) nodesize: Option<u64>,
+    /// How metadata is kept; by default dup, and single with mixed-bg
+    #[arg(short, long, value_enum, value_name = "PROFILE")]
+    pub(crate) metadata: Option<ProfileArg>,
+    /// How data is kept; by default single
+    #[arg(short, long, value_enum, value_name = "PROFILE")]
+    pub(crate) data: Option<ProfileArg>,
+    /// Features to switch on, or off with ^ before the name: mixed-bg, block-group-tree,
+    /// free-space-tree
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) features: Vec<String>,
+    /// Put what is in a directory in, as `put` does; where that fails there is no filesystem at
+    /// all, not even the one that --force gave up for it
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) rootdir: Option<PathBuf>,
+    /// The owner and group of the root directory, and of all that --rootdir puts in, by number:
+    /// UID, UID:GID or :GID. Otherwise the root directory is root's, or as DIR is
+    #[arg(long)]
+    pub(crate) owner: Option<Owner>,
+    /// (not supported)
+    #[arg(long, hide = true)]
+    pub(crate) shrink: bool,
+    /// Overwrite what is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Give what is there back to the device first: an image file becomes one hole
+    #[arg(long)]
+    pub(crate) discard: bool,
+}
+
+/// A kind of checksum.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Csum {
+    Crc32c,
+    #[value(alias = "xxhash64")]
+    Xxhash,
+    Sha256,
+    #[value(alias = "blake2b")]
+    Blake2,
+}
+
+/// In how many copies something is kept.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileArg {
+    /// One copy
+    Single,
+    /// Two copies
+    Dup,
+}
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
@@ -226,7 +301,9 @@ fn make_and_fill(
         true => Err(Stopped.into()),
         false => Ok(()),
     };
-    let filled = go_on().and_then(|()| rootdir::fill(global, args, dir, &device));
+    let owner = args.owner.unwrap_or_default();
+    let fill = |()| rootdir::fill(global, dir, &device, owner, args.discard);
+    let filled = go_on().and_then(fill);
     let Err(error) = filled.and_then(|()| go_on()) else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,

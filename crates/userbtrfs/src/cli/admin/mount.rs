@@ -42,7 +42,7 @@ use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{is_in_use, patiently};
 use crate::cli::host::signals::raise_open_files;
-use crate::cli::{complain, message, remark};
+use crate::cli::report::{complain, message, remark};
 use loop_device::LoopDevice;
 use options::OptionList;
 use shared::{HandedOver, SharedMounts};

@@ -15,23 +15,24 @@ use userbtrfs::device::Device;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
-use crate::cli::args::{Format, Global, MkfsArgs};
+use crate::cli::args::{Format, Global};
+use crate::cli::verbs::chown::Owner;
 use crate::cli::verbs::copy_target::copy;
 
 /// Copies what is in `dir` into the new filesystem. Where not everything can be copied,
 /// the filesystem stays empty.
 pub(in crate::cli) fn fill(
     global: &Global,
-    args: &MkfsArgs,
     dir: &Path,
     device: &Arc<dyn Device>,
+    owner: Owner,
+    discard: bool,
 ) -> Result<()> {
     let mut options = OpenOptions::new();
-    options.write(true).commit_seconds(0).discard(args.discard);
+    options.write(true).commit_seconds(0).discard(discard);
     let filesystem = options.open_devices(vec![Arc::clone(device)])?;
     // What is printed in the end is for mkfs to say.
     let global = Global { format: Format::Text, ..global.clone() };
-    let owner = args.owner.unwrap_or_default();
     let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
     let copied = copy("mkfs", &global, options, |inserter, report| {
         inserter.insert_content(dir, &filesystem.root(), report);

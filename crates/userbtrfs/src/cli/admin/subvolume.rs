@@ -1,21 +1,45 @@
 //! `subvolume list` and `subvolume show`, in the words of btrfs-progs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
 use serde_json::{Value, json};
 use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
 
 use crate::cli::admin::mounted::ask;
-use crate::cli::args::{DirectIo, Format, Global, RootArgs, RootOnlyArgs};
-use crate::cli::args::{SubvolumeShowArgs, SubvolumeVerb};
+use crate::cli::args::{DirectIo, Format, Global, RootArgs};
 use crate::cli::output::{JsonList, json_name, stdout, write_json};
+use crate::cli::session::{Access, Session};
 use crate::cli::text;
-use crate::cli::verb::{Access, Session};
-use crate::cli::verbs::ls::shown;
+use crate::cli::text::shown;
+
+/// What to show of subvolumes.
+#[derive(Subcommand)]
+pub(crate) enum SubvolumeVerb {
+    /// List all subvolumes
+    List(RootOnlyArgs),
+    /// Show one subvolume
+    Show(SubvolumeShowArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RootOnlyArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SubvolumeShowArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// The path of the subvolume inside the image
+    #[arg(default_value = "/")]
+    pub(crate) path: OsString,
+}
 
 pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
     match verb {

@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::Global;
-use crate::cli::{fail, message, remark};
+use crate::cli::report::{fail, message, remark};
 
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
@@ -34,7 +34,7 @@ pub(super) const OTHER_PLACE: &str = "mounted elsewhere";
 /// The server's answer if the mount has another place.
 pub(super) const STILL_MOUNTED: &str = "still mounted at another place; the image stays open";
 
-pub(crate) fn run(global: &Global, args: &UmountArgs) -> Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &UmountArgs) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for point in &args.points {
         if let Err(error) = umount(global, args, point) {
@@ -42,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &UmountArgs) -> Result<ExitCode> {
             code = ExitCode::FAILURE;
         }
     }
-    Ok(code)
+    code
 }
 
 fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {

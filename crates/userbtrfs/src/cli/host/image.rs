@@ -10,7 +10,7 @@ use userbtrfs::{OpenError, OpenOptions, SuperblockMirrorError};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
 use userbtrfs_volume::read_superblock_copy;
 
-use crate::cli::args::size;
+use crate::cli::sizes::size;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ImageArgs {
@@ -67,10 +67,11 @@ impl ImageArgs {
     /// help.
     pub(crate) fn explain(&self, error: impl Into<Error>) -> Error {
         let error = error.into();
-        if is_without_superblock(&error) && self.region() == Region::Whole {
-            if let Some(text) = self.partition_hint() {
-                return anyhow!("{}: {text}", self.name());
-            }
+        if is_without_superblock(&error)
+            && self.region() == Region::Whole
+            && let Some(text) = self.partition_hint()
+        {
+            return anyhow!("{}: {text}", self.name());
         }
         if is_of_replay(&error) {
             let hint = "\"log salvage\" skips what is damaged, and --no-log-replay, or the mount \

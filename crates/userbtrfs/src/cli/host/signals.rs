@@ -20,7 +20,8 @@ use userbtrfs::copy::export::Progress;
 
 use crate::cli::args::{Format, Global};
 use crate::cli::output::print_json;
-use crate::cli::{printed, remark, text};
+use crate::cli::report::{printed, remark};
+use crate::cli::text;
 
 /// How long a copy runs before its progress is shown, and how often that is renewed.
 const QUIET: Duration = Duration::from_secs(1);

@@ -24,9 +24,10 @@ use crate::cli::args::{Global, PathsArgs, WriteArgs};
 use crate::cli::host::signals::Stopped;
 use crate::cli::output::stdout;
 use crate::cli::paths::each;
+use crate::cli::report::{code_so_far, complain, in_a_line, is_closed_pipe, message};
+use crate::cli::session::{Access, Session};
 use crate::cli::shell::words::words;
-use crate::cli::verb::{Access, FileVerb, Session};
-use crate::cli::{code_so_far, complain, in_a_line, is_closed_pipe, message};
+use crate::cli::verb::FileVerb;
 
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::FileReader;
 
-use crate::cli::ExitStatus;
 use crate::cli::args::PathsArgs;
-use crate::cli::verb::Session;
-use crate::cli::verbs::ls::shown;
+use crate::cli::report::ExitStatus;
+use crate::cli::session::Session;
+use crate::cli::text::shown;
 
 /// Zeros for holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -8,7 +8,7 @@ use anyhow::Result;
 use userbtrfs::Attributes;
 
 use crate::cli::paths::{Reach, each_inode};
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
 
 /// All bits that can be set.
 const ALL: u32 = 0o7777;

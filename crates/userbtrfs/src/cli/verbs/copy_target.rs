@@ -9,10 +9,10 @@ use userbtrfs::copy::import::{ImportError, ImportOptions, Importer, Progress};
 use userbtrfs::{Dir, Error, Filesystem};
 
 use crate::cli::args::Global;
-use crate::cli::complain;
 use crate::cli::host::signals::{finish, raise_open_files, while_watched};
 use crate::cli::paths::last_name;
-use crate::cli::verbs::ls::shown;
+use crate::cli::report::complain;
+use crate::cli::text::shown;
 
 /// A callback for each failure.
 pub(in crate::cli) type Report<'a> = &'a dyn Fn(ImportError);

@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use userbtrfs::copy::import::{ImportOptions, Keep};
 use userbtrfs::{Error, Filesystem, Inode};
 
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::report::{complain, message};
+use crate::cli::session::{RunVerb, Session};
+use crate::cli::text::shown;
 use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
-use crate::cli::verbs::ls::shown;
-use crate::cli::{complain, message};
 
 #[derive(clap::Args)]
 pub(crate) struct CpArgs {

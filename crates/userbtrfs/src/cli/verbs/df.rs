@@ -9,8 +9,8 @@ use userbtrfs::{BlockGroupFlags, SpaceUse, Usage};
 
 use crate::cli::args::{DfArgs, Format};
 use crate::cli::output::{print_json, stdout};
+use crate::cli::session::Session;
 use crate::cli::text;
-use crate::cli::verb::Session;
 
 pub(crate) fn run(session: &Session, args: &DfArgs) -> Result<ExitCode> {
     let usage = session.filesystem.usage().with_context(|| session.name.clone())?;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::Allocate;
 
-use crate::cli::args::size;
 use crate::cli::paths::{each, open_or_create};
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
+use crate::cli::sizes::size;
 
 #[derive(clap::Args)]
 pub(crate) struct FallocateArgs {

@@ -9,9 +9,10 @@ use userbtrfs::{Filesystem, WalkEntry};
 
 use crate::cli::args::{FindArgs, Format};
 use crate::cli::output::{JsonList, json_name, stdout};
-use crate::cli::verb::Session;
-use crate::cli::verbs::ls::shown;
-use crate::cli::{ExitStatus, text};
+use crate::cli::report::ExitStatus;
+use crate::cli::session::Session;
+use crate::cli::text;
+use crate::cli::text::shown;
 
 pub(crate) fn run(session: &Session, args: &FindArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;

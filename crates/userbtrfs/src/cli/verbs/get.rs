@@ -14,10 +14,10 @@ use userbtrfs::copy::export::{ExportError, ExportOptions, Exporter, Progress};
 use crate::cli::args::GetArgs;
 use crate::cli::host::signals::{finish, raise_open_files, while_watched};
 use crate::cli::paths::last_name;
-use crate::cli::verb::Session;
+use crate::cli::report::{ExitStatus, complain};
+use crate::cli::session::Session;
+use crate::cli::text::shown;
 use crate::cli::verbs::cat;
-use crate::cli::verbs::ls::shown;
-use crate::cli::{ExitStatus, complain};
 
 pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;

@@ -12,7 +12,7 @@ use userbtrfs::{Filesystem, Inode, Quoted};
 use crate::cli::args::Format;
 use crate::cli::output::{JsonList, json_name, stdout};
 use crate::cli::paths::each;
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding;
 use crate::cli::verbs::encoding::encode;
 

@@ -1,6 +1,5 @@
 //! `ls`: lists directories. Errors are reported, and the listing continues.
 
-use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -10,8 +9,9 @@ use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_p
 
 use crate::cli::args::{Format, LsArgs};
 use crate::cli::output::{JsonList, json_name, stdout};
-use crate::cli::verb::Session;
-use crate::cli::{ExitStatus, text};
+use crate::cli::report::ExitStatus;
+use crate::cli::session::Session;
+use crate::cli::text;
 
 pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
@@ -193,9 +193,4 @@ pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
         document["target"] = json!(json_name(&inode.read_link()?));
     }
     Ok(document)
-}
-
-/// Returns a path that was given on the command line, quoted for messages.
-pub(crate) fn shown(path: &OsStr) -> String {
-    Quoted(path.as_encoded_bytes()).to_string()
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::cli::paths::each;
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chmod::octal;
 
 #[derive(clap::Args)]

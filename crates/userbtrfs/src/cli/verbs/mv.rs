@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::RenameMode;
 
-use crate::cli::ExitStatus;
 use crate::cli::paths::Destination;
-use crate::cli::verb::{RunVerb, Session};
-use crate::cli::verbs::ls::shown;
+use crate::cli::report::ExitStatus;
+use crate::cli::session::{RunVerb, Session};
+use crate::cli::text::shown;
 
 #[derive(clap::Args)]
 pub(crate) struct MvArgs {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use rustix::fs::{major, minor};
 use userbtrfs::copy::import::{ImportOptions, Keep};
 
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chown::Owner;
 use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
 

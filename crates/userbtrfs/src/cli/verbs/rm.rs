@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::{Error, Filesystem, Quoted, join_path};
 
-use crate::cli::ExitStatus;
-use crate::cli::verb::{RunVerb, Session};
-use crate::cli::verbs::ls::shown;
+use crate::cli::report::ExitStatus;
+use crate::cli::session::{RunVerb, Session};
+use crate::cli::text::shown;
 
 const EROFS: i32 = 30;
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use userbtrfs::XattrMode;
 
 use crate::cli::paths::{Reach, each_inode};
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding::decode;
 
 #[derive(clap::Args)]

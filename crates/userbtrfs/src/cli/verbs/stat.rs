@@ -10,9 +10,11 @@ use userbtrfs::{Extent, ExtentKind, FileKind, Filesystem, Inode, Metadata, Quote
 
 use crate::cli::args::{Format, PathsArgs};
 use crate::cli::output::{JsonList, json_name, stdout};
-use crate::cli::verb::Session;
-use crate::cli::verbs::ls::{describe, shown};
-use crate::cli::{ExitStatus, text};
+use crate::cli::report::ExitStatus;
+use crate::cli::session::Session;
+use crate::cli::text;
+use crate::cli::text::shown;
+use crate::cli::verbs::ls::describe;
 
 pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result};
 use userbtrfs::{Error, Filesystem, Inode};
 
-use crate::cli::args::size;
 use crate::cli::paths::{each, open_or_create};
-use crate::cli::verb::{RunVerb, Session};
+use crate::cli::session::{RunVerb, Session};
+use crate::cli::sizes::size;
 
 #[derive(clap::Args)]
 pub(crate) struct TruncateArgs {

@@ -66,7 +66,9 @@ impl Report {
     pub(super) fn document(&self) -> Value {
         let replayed = &self.replayed;
         let left_out = replayed.left_out.iter().zip(&self.left_out);
+        let left_out = left_out.map(|(item, path)| left_out_document(item, path.as_deref()));
         let incomplete = replayed.incomplete.iter().zip(&self.incomplete);
+        let incomplete = incomplete.map(|(file, path)| file_document(file, path.as_deref()));
         json!({
             "generation": replayed.generation,
             "subvolumes": replayed.subvolumes,
@@ -75,8 +77,8 @@ impl Report {
             "names_removed": replayed.names_removed,
             "extents": replayed.extents,
             "deleted": replayed.deleted,
-            "left_out": left_out.map(|(item, path)| left_out_document(item, path.as_deref())).collect::<Value>(),
-            "incomplete": incomplete.map(|(file, path)| file_document(file, path.as_deref())).collect::<Value>(),
+            "left_out": left_out.collect::<Value>(),
+            "incomplete": incomplete.collect::<Value>(),
         })
     }
 }

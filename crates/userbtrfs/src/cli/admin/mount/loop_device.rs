@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cli::complain;
+use crate::cli::report::complain;
 
 /// A loop device. When it is dropped it is detached, at once or with the end of its mount.
 pub(super) struct LoopDevice(PathBuf);

@@ -11,11 +11,12 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use userbtrfs::mount::MountFlags;
 use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
 
-use crate::cli::args::size;
 use crate::cli::host::image::ImageArgs;
+use crate::cli::sizes::size;
 
 /// What is wished of a mount.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a mount option")]
 pub(super) struct OptionList {
     /// Permissions are always the kernel's to check.
     pub(super) flags: MountFlags,

@@ -25,7 +25,7 @@ use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
-use crate::cli::{in_a_line, message};
+use crate::cli::report::{in_a_line, message};
 
 /// A question.
 #[derive(Parser)]

@@ -1,0 +1,139 @@
+//! Messages on stderr, and the exit status that follows from them.
+//!
+//! 1. A message is one line, `userbtrfs: what: why`.
+//! 2. Printing to a closed pipe is no failure of the operation; whether the rest of the output is
+//!    skipped or the rest of the operation still runs is up to the caller.
+
+use std::cell::Cell;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, anyhow};
+
+use super::args::Global;
+
+/// Returns true if an error is that of a pipe whose reader has closed it.
+pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let plain = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        // `serde_json::Error` does not return the I/O error as its source.
+        let json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
+        plain.or_else(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Converts the result of a verb whose operation is to print: if the reader closed the pipe, the
+/// exit status is that of the failures so far.
+pub(super) fn unless_closed(done: Result<ExitCode>) -> Result<ExitCode> {
+    match done {
+        Err(error) if is_closed_pipe(&error) => Ok(code_so_far()),
+        other => other,
+    }
+}
+
+/// Converts the result of printing the outcome of an operation: a closed pipe is no failure, since
+/// the operation is complete.
+pub(super) fn printed(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if is_closed_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_of_image(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<userbtrfs::Error>)
+}
+
+/// The exit status of a verb that continues after failures.
+#[derive(Default)]
+pub(super) struct ExitStatus(Cell<bool>);
+
+impl ExitStatus {
+    /// Reports an error of the filesystem, after which the verb continues; returns any other error.
+    pub(super) fn note(&self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if is_of_image(&error) => {
+                self.say(&error);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Reports an error after which the verb continues.
+    pub(super) fn say(&self, error: &anyhow::Error) {
+        fail(&message(error));
+        self.0.set(true);
+    }
+
+    /// Returns the exit status.
+    pub(super) fn code(&self) -> ExitCode {
+        if self.0.get() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+/// Returns an error and its causes as one line. A cause that an error's own text contains is not
+/// repeated.
+pub(super) fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        if said.is_empty() || cause.starts_with(&said) {
+            cause
+        } else if said.contains(&cause) {
+            said
+        } else {
+            format!("{said}: {cause}")
+        }
+    })
+}
+
+/// Returns an error of a command line as one line, without the usage.
+pub(super) fn in_a_line(error: &clap::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = what.split_whitespace().collect();
+    anyhow!("{}", words.join(" ").trim_start_matches("error: "))
+}
+
+/// Prints a message on stderr.
+pub(super) fn complain(message: &str) {
+    // An error of stderr cannot be reported.
+    let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+}
+
+/// True after a failure that did not end the verb.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Prints the message of a failure; [`code_so_far`] returns a failure from now on.
+pub(super) fn fail(message: &str) {
+    HAS_FAILED.store(true, Ordering::Relaxed);
+    complain(message);
+}
+
+/// Returns the exit status that follows from the failures until now.
+pub(super) fn code_so_far() -> ExitCode {
+    if HAS_FAILED.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Prints a warning or a note on stderr, unless `--quiet` is given.
+pub(super) fn remark(global: &Global, message: &str) {
+    if !global.quiet {
+        complain(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_contains_each_cause_once() {
+        let missing = || io::Error::from_raw_os_error(2);
+        let device =
+            userbtrfs::device::DeviceError::Open { device: "/x".into(), source: missing() };
+        let error = anyhow::Error::from(userbtrfs::Error::from(device)).context("/x");
+        assert_eq!(message(&error), format!("/x: {}", missing()));
+        let error = anyhow::Error::from(missing()).context("what");
+        assert_eq!(message(&error), format!("what: {}", missing()));
+    }
+}

@@ -1,0 +1,113 @@
+//! An image that is open, and the verbs that act on it.
+//!
+//! 1. The changes of a verb are committed once, at its end, even if a part of them failed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
+
+use super::args::{DirectIo, Global, RootArgs};
+use super::host::retry::{is_open_elsewhere, patiently, until_noticed};
+use super::report::remark;
+
+/// An open image and the global options: the context of a verb.
+pub(crate) struct Session {
+    pub(crate) global: Global,
+    pub(crate) filesystem: Filesystem,
+    /// The image, for messages.
+    pub(crate) name: String,
+    /// The path of the image.
+    pub(crate) image: PathBuf,
+    /// The generation of the last commit when the verb began.
+    generation: u64,
+}
+
+/// A verb with its arguments.
+pub(crate) trait RunVerb {
+    /// Runs the verb, and returns the exit status.
+    fn act(&self, session: &Session) -> Result<ExitCode>;
+}
+
+/// The access for which an image is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading only.
+    Read,
+    /// One verb that changes the image, with one commit at its end.
+    Once {
+        /// True if freed space is discarded.
+        discard: bool,
+    },
+    /// Several verbs that change the image, with commits in between.
+    Write {
+        /// True if freed space is discarded.
+        discard: bool,
+    },
+}
+
+impl Session {
+    /// Opens an image, and prints its warnings.
+    pub(crate) fn open(global: &Global, root: &RootArgs, access: Access) -> Result<Self> {
+        let name = root.image.name();
+        let mut options = options(root);
+        match access {
+            Access::Read => &mut options,
+            Access::Once { discard } => options.write(true).discard(discard).commit_seconds(0),
+            Access::Write { discard } => options.write(true).discard(discard),
+        };
+        if access == Access::Read {
+            until_noticed(&root.image.image);
+        }
+        let opened = patiently(|| options.open(&root.image.image), is_open_elsewhere);
+        let filesystem = opened.map_err(|error| root.image.explain(error))?;
+        for notice in filesystem.notices() {
+            remark(global, &format!("{name}: {notice}"));
+        }
+        let generation = filesystem.superblock().generation;
+        let image = root.image.image.clone();
+        Ok(Self { global: global.clone(), filesystem, name, image, generation })
+    }
+
+    /// Begins another verb.
+    pub(crate) fn begin(&mut self, global: &Global) {
+        self.global = global.clone();
+        self.generation = self.filesystem.superblock().generation;
+    }
+
+    /// Closes the image after a verb that a signal stopped: its changes are dropped. If a part of
+    /// them was committed meanwhile, the removal of incomplete files is committed too.
+    pub(crate) fn stop(self) -> Result<()> {
+        if self.filesystem.superblock().generation != self.generation {
+            return self.close();
+        }
+        self.filesystem.abandon();
+        Ok(())
+    }
+
+    /// Commits all changes, and closes the image.
+    pub(crate) fn close(self) -> Result<()> {
+        let name = self.name;
+        self.filesystem.close().with_context(|| name)
+    }
+}
+
+fn options(root: &RootArgs) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    root.image.apply(&mut options);
+    options.memory(root.memory).direct(match root.direct {
+        DirectIo::Auto => Direct::Auto,
+        DirectIo::On => Direct::On,
+        DirectIo::Off => Direct::Off,
+    });
+    if root.no_log_replay {
+        options.pending_log(PendingLog::Leave);
+    }
+    match (&root.subvol, root.subvolid) {
+        (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
+        (None, Some(id)) => options.subvolume_id(TreeId(id)),
+        (None, None) => &mut options,
+    };
+    options
+}
