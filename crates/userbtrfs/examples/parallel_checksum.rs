@@ -14,7 +14,7 @@ use userbtrfs::{Error, FileKind, Filesystem, Inode, Quoted, Walk, WalkEntry};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let image = std::env::args().nth(1).ok_or("usage: parallel_checksum IMAGE")?;
     let filesystem = Filesystem::open(image)?;
-    // The walk is an iterator; behind a mutex, it hands files to whoever is free.
+    // The walk is an iterator; behind a mutex, it hands files to idle threads.
     let files = Mutex::new(filesystem.walk("/")?);
     let sums = Mutex::new(Vec::new());
     let workers = thread::available_parallelism()?.get();

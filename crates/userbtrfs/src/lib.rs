@@ -1,10 +1,10 @@
-//! btrfs in user space: the library's face.
+//! btrfs in user space: the public library.
 //!
 //! A [`Filesystem`] is opened on an image file or a block device, without the kernel's driver
 //! and without privilege. [`copy::export`] copies trees out of it, [`copy::import`] copies them in,
 //! and [`mkfs`] makes empty ones.
 //!
-//! 1. A filesystem is changed only where it was opened for writing.
+//! 1. A filesystem is changed only if it was opened for writing.
 //! 2. Every call may be made from any thread.
 
 #![forbid(unsafe_code)]

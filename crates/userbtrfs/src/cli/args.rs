@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::host::image::ImageArgs;
 use super::sizes::size;
 
-/// What every verb takes.
+/// The options of all verbs.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Global {
     /// How to print data
@@ -22,7 +22,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Takes what is said for a single line.
+    /// Adds the options of a single line of the shell.
     pub(crate) fn join(&mut self, line: &Self) {
         if line.format == Format::Json {
             self.format = Format::Json;
@@ -32,7 +32,7 @@ impl Global {
     }
 }
 
-/// How to print data.
+/// The output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -41,7 +41,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The image, and where paths in it start.
+/// The image, and the subvolume from which paths in it are resolved.
 #[derive(clap::Args)]
 pub(crate) struct RootArgs {
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct RootArgs {
     pub(crate) no_log_replay: bool,
 }
 
-/// The image that is changed, and how.
+/// The image of a verb that changes it.
 #[derive(clap::Args)]
 pub(crate) struct WriteArgs {
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) struct WriteArgs {
     pub(crate) discard: bool,
 }
 
-/// Whether a device is read past the page cache.
+/// Whether I/O bypasses the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DirectIo {
     /// As is best for it

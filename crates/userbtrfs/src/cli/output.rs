@@ -1,4 +1,4 @@
-//! Printing: text or JSON, by way of one buffered stdout.
+//! Output as text or JSON, through one buffered stdout.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -6,12 +6,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use userbtrfs::Quoted;
 
-/// A buffered stdout.
+/// Returns a buffered stdout.
 pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::with_capacity(64 << 10, io::stdout().lock())
 }
 
-/// Prints a document under a name, with the header that btrfs-progs puts before it.
+/// Prints a document under a name, after the header that btrfs-progs prints.
 pub(crate) fn print_json(name: &str, content: &Value) -> Result<()> {
     let mut out = stdout();
     write_json(&mut out, name, content)?;
@@ -27,7 +27,7 @@ pub(crate) fn write_json(out: &mut dyn Write, name: &str, content: &Value) -> Re
     Ok(())
 }
 
-/// Prints an array of documents under a name, one at a time, so that it may be long.
+/// A writer of an array of documents under a name; the array is not kept in memory.
 pub(crate) struct JsonList<W: Write> {
     out: W,
     first: bool,
@@ -56,7 +56,7 @@ impl<W: Write> JsonList<W> {
     }
 }
 
-/// A name or path in JSON: the text itself where it is valid UTF-8, else with bytes escaped.
+/// Returns a name or path for JSON: the text itself if it is valid UTF-8, else with escaped bytes.
 pub(crate) fn json_name(name: &[u8]) -> String {
     match str::from_utf8(name) {
         Ok(text) => text.to_owned(),

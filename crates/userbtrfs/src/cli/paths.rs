@@ -1,4 +1,4 @@
-//! Paths in an image that are worked on one after the other.
+//! The paths of a verb, on which it acts one after the other.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 use super::report::ExitStatus;
 use super::text::shown;
 
-/// Does `act` to each path. What the filesystem refuses is said, and the rest goes on.
+/// Calls `act` with each path. Errors of the filesystem are reported, and the next path follows.
 pub(crate) fn each(
     paths: &[OsString],
     mut act: impl FnMut(&[u8]) -> Result<()>,
@@ -21,10 +21,10 @@ pub(crate) fn each(
     Ok(failures.code())
 }
 
-/// The permissions of files that are made without a word about them.
+/// The permissions of new files.
 const FILE_MODE: u32 = 0o644;
 
-/// What is at a path; an empty file, if nothing is.
+/// Returns the inode at a path; makes an empty file if there is none.
 pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
     match filesystem.lookup(path) {
         Err(Error::NotFound) => {
@@ -35,16 +35,16 @@ pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Ino
     }
 }
 
-/// How a verb goes about what it is given.
+/// The inodes on which a verb acts, besides those at its paths.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach {
-    /// It goes on to everything below; links there are taken as they are.
+    /// Everything below directories too; links there are not followed.
     pub(crate) recursive: bool,
-    /// A path that is a link means what it leads to.
+    /// The target instead of a path that is a link.
     pub(crate) follow: bool,
 }
 
-/// Does `act` to each path, and to what is below it where it shall reach that.
+/// Calls `act` with the inode at each path and, if `reach` says so, with those below it.
 pub(crate) fn each_inode(
     filesystem: &Filesystem,
     paths: &[OsString],
@@ -76,7 +76,7 @@ fn below(
     failures: &ExitStatus,
     act: impl Fn(&Inode) -> Result<()>,
 ) -> Result<()> {
-    // With the slash it is the directory, also where the path is that of a link.
+    // The slash names the directory even if the path is a link.
     for met in filesystem.walk([path, b"/"].concat())?.skip(1) {
         let done = met
             .map_err(anyhow::Error::from)
@@ -86,14 +86,15 @@ fn below(
     Ok(())
 }
 
-/// Where sources of a verb go: to names of their own in a directory, or one to a new name.
+/// The destination of sources: a directory in which each keeps its name, or one new name.
 pub(crate) struct Destination<'a> {
     path: &'a [u8],
     into: bool,
 }
 
 impl<'a> Destination<'a> {
-    /// The last of the paths. `never_into`: it is a name even where a directory has it.
+    /// Splits the destination, which is the last path, from the sources. With `never_into` it is
+    /// the new name even if it is a directory.
     pub(crate) fn split(
         filesystem: &Filesystem,
         paths: &'a [OsString],
@@ -108,7 +109,7 @@ impl<'a> Destination<'a> {
         Ok((sources, Self { path, into }))
     }
 
-    /// Where a source goes.
+    /// Returns the path to which a source is moved or linked.
     pub(crate) fn of(&self, source: &[u8]) -> Result<Vec<u8>> {
         if !self.into {
             return Ok(self.path.to_vec());
@@ -118,7 +119,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// The last name of a path; none of the root, and of what ends with `.` or `..`.
+/// Returns the last name of a path; `None` for the root, and if the path ends with `.` or `..`.
 pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
     last.filter(|name| *name != b"." && *name != b"..")

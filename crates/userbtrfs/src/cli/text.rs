@@ -1,4 +1,4 @@
-//! How modes, times and sizes are shown.
+//! Modes, times, sizes and paths as text.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::{Timestamp as Instant, tz::TimeZone};
 use userbtrfs::{FileKind, Metadata, Quoted, Timestamp};
 
-/// A mode as `ls -l` shows it.
+/// Returns a mode as `ls -l` shows it.
 pub(crate) fn mode(metadata: &Metadata) -> String {
     let kind = match metadata.kind {
         FileKind::Regular => '-',
@@ -33,7 +33,7 @@ pub(crate) fn mode(metadata: &Metadata) -> String {
     text
 }
 
-/// What an inode is, in words.
+/// Returns the name of a file type.
 pub(crate) fn kind(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "regular file",
@@ -46,12 +46,12 @@ pub(crate) fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// A time to the minute, in UTC; its seconds where no calendar has it.
+/// Returns a time to the minute, in UTC, or in seconds if it is beyond the calendar.
 pub(crate) fn time(time: Timestamp) -> String {
     calendar(time, "%Y-%m-%d %H:%M").unwrap_or_else(|| time.sec.to_string())
 }
 
-/// A time to the nanosecond, in UTC; its seconds where no calendar has it.
+/// Returns a time to the nanosecond, in UTC, or in seconds if it is beyond the calendar.
 pub(crate) fn time_exact(time: Timestamp) -> String {
     match calendar(time, "%Y-%m-%d %H:%M:%S") {
         Some(text) => format!("{text}.{:09} +0000", time.nsec),
@@ -64,7 +64,7 @@ fn calendar(time: Timestamp, format: &str) -> Option<String> {
     Some(instant.to_zoned(TimeZone::UTC).strftime(format).to_string())
 }
 
-/// A size with a binary suffix, as btrfs-progs prints it.
+/// Returns a size with a binary suffix, as btrfs-progs prints it.
 pub(crate) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
@@ -86,7 +86,7 @@ pub(crate) fn short_size(bytes: u64) -> String {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::from("0x"), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,8 +1,8 @@
-//! What can be done to the files of an image: by the command on one that it opens, and by the
-//! shell on the one that is open.
+//! The verbs on the files of an image: the command opens an image for one of them, and the shell
+//! runs them on the image that is open.
 //!
-//! 1. There is one list of these verbs, [`FileVerb`]; where they find the image is its parameter.
-//! 2. What a verb changes is committed once, at its end, also where a part of it failed.
+//! 1. There is one list of these verbs, [`FileVerb`]; the arguments for the image are a parameter
+//!    of it.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ use super::verbs::setfattr::SetfattrArgs;
 use super::verbs::truncate::TruncateArgs;
 use super::verbs::{cat, df, find, get, ls, stat};
 
-/// Arguments that start with where the image is.
+/// The arguments for the image, and those of a verb.
 #[derive(clap::Args)]
 pub(crate) struct WithImage<I: clap::Args, V: clap::Args> {
     #[command(flatten)]
@@ -36,16 +36,16 @@ pub(crate) struct WithImage<I: clap::Args, V: clap::Args> {
     verb: V,
 }
 
-/// How a verb is told which image, and whether it changes it.
+/// The arguments for the image, by the access that the verb needs.
 pub(crate) enum Image<'a, R, W> {
-    /// It only reads.
+    /// The verb only reads.
     Read(&'a R),
-    /// It changes the image.
+    /// The verb changes the image.
     Write(&'a W),
 }
 
-/// The verbs. `R` is how the image is given to those that read, `W` to those that write:
-/// [`RootArgs`] and [`WriteArgs`] to the command, nothing to the shell.
+/// The verbs. `R` is the type of the arguments for the image of verbs that read, `W` that of verbs
+/// that write: [`RootArgs`] and [`WriteArgs`] in the command, empty in the shell.
 #[derive(Subcommand)]
 pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     /// List directories
@@ -100,7 +100,7 @@ pub(crate) struct CatArgs {
 }
 
 impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
-    /// Where the image is, and what to do.
+    /// Returns the arguments for the image, and the verb.
     pub(crate) fn parts(&self) -> (Image<'_, R, W>, &dyn RunVerb) {
         match self {
             Self::Ls(verb) => reads(verb),
@@ -125,7 +125,7 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
     }
 }
 
-/// Leaves `--offset` to a verb of which that is an option, as it is of fallocate(1).
+/// Renames `--offset` of the image for a verb that has an option of that name, as fallocate(1) has.
 fn rename_image_offset(arg: Arg) -> Arg {
     if arg.get_id() == "image_offset" { arg.long("image-offset") } else { arg }
 }
@@ -142,7 +142,7 @@ fn writes<R, W: clap::Args, V: clap::Args + RunVerb>(
     (Image::Write(&verb.image), &verb.verb)
 }
 
-/// Verbs that only read, and are done by a function.
+/// Implements [`RunVerb`] by a function.
 macro_rules! readers {
     ($($args:ty => $run:expr),* $(,)?) => {
         $(impl RunVerb for $args {
@@ -162,7 +162,7 @@ readers! {
     GetArgs => get::run,
 }
 
-/// Opens the image, does a verb, and closes the image.
+/// Opens the image, runs a verb, and closes the image.
 pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Result<ExitCode> {
     let (image, verb) = verb.parts();
     let session = match image {

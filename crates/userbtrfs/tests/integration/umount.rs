@@ -122,7 +122,7 @@ fn users_unmount_their_own_mounts() {
 }
 
 #[test]
-fn what_is_no_mount_is_refused() {
+fn umount_of_no_mount_is_refused() {
     let Some(site) = Site::new() else { return };
     let said = umount(&[], &site.point()).bad();
     assert!(said.contains("not a mount of userbtrfs"), "{said}");

@@ -1,4 +1,4 @@
-//! `dump`: what is on disk.
+//! `dump`: prints on-disk structures.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::cli::host::retry::device_to_read;
 use crate::cli::output::stdout;
 use crate::cli::report::{fail, remark};
 
-/// What to show of the disk.
+/// The structures to print.
 #[derive(Subcommand)]
 pub(crate) enum DumpVerb {
     /// The superblock
@@ -115,7 +115,7 @@ fn format(global: &Global) -> dump::Format {
     }
 }
 
-/// A tree by its number, which may be negative, or by its name in lower case.
+/// Returns the ID of a tree by its number, which may be negative, or by its name in lower case.
 fn tree_id(text: &str) -> Result<TreeId> {
     let by_number = text
         .parse()

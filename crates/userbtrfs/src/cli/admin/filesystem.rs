@@ -1,4 +1,4 @@
-//! `filesystem sync`: makes a mounted filesystem durable.
+//! `filesystem sync`: commits a mounted filesystem.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::Subcommand;
 use crate::cli::admin::mounted::ask_of_any;
 use crate::cli::args::Global;
 
-/// What is done with a mounted filesystem.
+/// The operations on a mounted filesystem.
 #[derive(Subcommand)]
 pub(crate) enum FilesystemVerb {
     /// Make everything that was written to a mount durable, by a commit
@@ -26,8 +26,8 @@ pub(crate) struct SyncArgs {
 pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
     let FilesystemVerb::Sync(args) = verb;
     let named = || args.path.display().to_string();
-    // The kernel writes its dirty pages back; of a mount that is no block device it tells the
-    // server nothing more.
+    // The kernel writes its dirty pages back; unless the mount is of a block device, it sends the
+    // server no request to commit.
     let path = File::open(&args.path).with_context(named)?;
     rustix::fs::syncfs(&path).with_context(named)?;
     drop(path);

@@ -1,5 +1,5 @@
-//! `log`: replaying a pending log, with or without what is damaged, or letting go of it; and
-//! `dump log`, which tells what is in it.
+//! `log`: replays a pending log, skips its damaged items on request, or discards it; and
+//! `dump log`, which prints its content.
 
 mod report;
 
@@ -21,7 +21,7 @@ use crate::cli::output::{print_json, stdout};
 use crate::cli::report::{fail, printed, unless_closed};
 use report::Report;
 
-/// What is done with a log.
+/// The operations on a pending log.
 #[derive(Subcommand)]
 pub(crate) enum LogVerb {
     /// Bring back what was fsynced since the last commit
@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
             settle(global, &args.log, how, "log-salvage")
         }
         LogVerb::Discard(args) => {
-            // Who closes the pipe has seen enough of what is lost.
+            // The log is discarded even if the reader closes the pipe before all of it is shown.
             let shown = unless_closed(show(global, args))?;
             settle_quietly(args, PendingLog::Discard)?;
             Ok(shown)
@@ -65,7 +65,7 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
     }
 }
 
-/// Tells what is in a log.
+/// Prints the content of a log.
 pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
     let name = args.image.name();
     let volume = open(&args.image).map_err(|error| args.image.explain(error))?;

@@ -1,4 +1,4 @@
-//! `mkfs`: makes a filesystem, empty or with the content of a directory, and says what it made.
+//! `mkfs`: makes a filesystem, empty or with the content of a directory, and prints its parameters.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -76,7 +76,7 @@ pub(crate) struct MkfsArgs {
     pub(crate) discard: bool,
 }
 
-/// A kind of checksum.
+/// A checksum algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Csum {
     Crc32c,
@@ -87,7 +87,7 @@ pub(crate) enum Csum {
     Blake2,
 }
 
-/// In how many copies something is kept.
+/// The number of copies.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileArg {
     /// One copy
@@ -112,7 +112,7 @@ fn options(args: &MkfsArgs) -> Result<Options> {
     args.features.iter().try_for_each(|name| features.switch(name))?;
     let mut options = if features.mixed { Options::mixed() } else { Options::default() };
     if features.mixed {
-        // What is said of one holds for both.
+        // One of the two options applies to both.
         options.metadata = profile(args.metadata.or(args.data)).unwrap_or(options.metadata);
         options.data = profile(args.data.or(args.metadata)).unwrap_or(options.data);
     } else {
@@ -181,8 +181,8 @@ fn checksum(csum: Csum) -> ChecksumKind {
     }
 }
 
-/// Makes the filesystem. Where that fails, a file that was made for it goes again, and one that was
-/// empty is so again if nothing was written to it but what is ours.
+/// Makes the filesystem. If that fails, a new file is removed, and a file that was empty is empty
+/// again unless another process has written to it.
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
     let new = match fs::metadata(&args.image.image) {
@@ -213,9 +213,9 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
     made
 }
 
-/// A file that gets its size for the filesystem.
+/// The image, and its state before.
 struct New {
-    /// Nothing where it keeps what it has.
+    /// The new size of a file that was empty or missing; `None` if the size stays.
     size: Option<u64>,
     was_there: bool,
 }
@@ -227,7 +227,7 @@ impl New {
     }
 
     fn undo(&self, image: &Path) -> Result<()> {
-        // What somebody else has written to it meanwhile is theirs.
+        // Keep data that another process has written to it meanwhile.
         let has_nothing = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
         match (self.was_there, self.size) {
             (false, _) => fs::remove_file(image)?,
@@ -239,8 +239,8 @@ impl New {
         Ok(())
     }
 
-    /// Takes back a filesystem that could not be filled. Nobody else can write to the image, since
-    /// the caller has it open for that.
+    /// Removes a filesystem that could not be filled. No other process can write to the image,
+    /// since the caller has it open for writing.
     fn unmake(&self, image: &Path, device: &dyn Device, fsid: Uuid) -> Result<()> {
         let was_empty = self.was_there && self.size.is_some();
         if unmake(device, fsid)? && was_empty {
@@ -259,7 +259,7 @@ fn check(args: &MkfsArgs) -> Result<()> {
     args.rootdir.as_ref().map_or(Ok(()), |dir| rootdir::check(dir, &args.image.image))
 }
 
-/// How large a file is made: as it is said, or so that what is put in fits.
+/// Returns the size of a new file: that of `--size`, or one into which the content fits.
 fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
     match (args.size, &args.rootdir) {
         (None, Some(dir)) => rootdir::size_for(dir, options).map(Some),
@@ -267,7 +267,7 @@ fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
     }
 }
 
-/// The size that an empty file gets; nothing where it stays as it is, as anything else does.
+/// Returns the new size of an empty file; `None` for anything else, which keeps its size.
 fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<Option<u64>> {
     if there.is_file() && there.len() == 0 {
         let size = size(args, options)?;
@@ -279,7 +279,7 @@ fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result
     Ok(None)
 }
 
-/// The image stays open, and locked, from before anything is written to it until all is done.
+/// Makes the filesystem and copies the content; the image stays open and locked all the time.
 fn make_and_fill(
     global: &Global,
     args: &MkfsArgs,
@@ -293,7 +293,7 @@ fn make_and_fill(
     if args.size.is_some() || new.size.is_none() {
         rootdir::check_size(dir, options, device.len())?;
     }
-    // Who is stopped has no filesystem either, also before and after the copy.
+    // A signal before or after the copy leaves no filesystem either.
     let stop = Arc::default();
     let _signals = Signals::set(&stop)?;
     let superblock = make(&*device, options)?;

@@ -1,17 +1,19 @@
-//! `mount`: an image as a directory, by FUSE.
+//! `mount`: serves an image at a directory, by FUSE.
 //!
-//! 1. The image is opened first: who cannot have it leaves no mount behind. A block device that
-//!    root mounts is the exception: the kernel claims it as it mounts it, and only then is anything
-//!    read of it, or written.
-//! 2. It returns when the directory can be used; with `-f` when it is unmounted.
-//! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after. One
-//!    that was ignored when it started stays so, and before anything is mounted it just ends.
-//! 4. Who still has the image is waited for a while. When the mount is gone, this server says so at
-//!    once, and who opens the image from then on waits for its end; until then it says which mount
-//!    it serves, so that a reader who cannot find that any more waits as well.
-//! 5. While it is mounted, who mounted it may ask through the control socket.
-//! 6. Nothing is looked up by a path once it is mounted: the path may lie below the mount point,
-//!    and the server would wait for itself.
+//! 1. The image is opened first: if that fails, nothing is mounted. A block device that root mounts
+//!    is the exception: the kernel claims it when it mounts it, and only then is the device read or
+//!    written.
+//! 2. The command returns when the directory can be used; with `-f` when it is unmounted.
+//! 3. A signal ends the mount as umount(8) does, even if it is in use: everything is durable then.
+//!    A signal that was ignored at the start stays ignored; before the mount it ends the process.
+//! 4. Opening retries for one second while another process holds the image. After an unmount the
+//!    server marks the image as closing at once, and openers wait for its end; until then the image
+//!    names the mount that it is served as, so that a reader that does not find that mount waits
+//!    too.
+//! 5. While the image is mounted, the user that mounted it may send requests through the control
+//!    socket.
+//! 6. Nothing is looked up by a path once the image is mounted: the path may lie below the mount
+//!    point, and the server would wait for itself.
 //! 7. A server in the background keeps no descriptor that its caller left open.
 
 pub(in crate::cli) mod helper;
@@ -68,15 +70,15 @@ pub(crate) struct MountArgs {
     dir: PathBuf,
 }
 
-/// The size of blocks of a block device that the kernel mounts, in bytes.
+/// The block size of a block device that the kernel mounts, in bytes.
 const BLOCK: u32 = 4096;
-/// Bytes of memory that writes may take which are dropped, for a test.
+/// The maximum size of dropped writes in memory.
 const DROPPED_MAX: usize = 1 << 30;
 
 /// A block device that the kernel has mounted, and the signals that end the mount.
 type Claimed = (Signals, Mount);
 
-/// What is mounted.
+/// A mount to be made.
 struct MountTarget<'a> {
     global: &'a Global,
     args: &'a MountArgs,
@@ -84,9 +86,9 @@ struct MountTarget<'a> {
     image: ImageArgs,
     /// The image, for messages.
     name: String,
-    /// It is a block device that the kernel claims.
+    /// True for a block device that the kernel claims.
     is_claimed: bool,
-    /// The loop device that stands for an image file, so that the kernel mounts a block device.
+    /// The loop device of an image file, so that the kernel mounts a block device.
     loop_device: Option<LoopDevice>,
 }
 
@@ -113,12 +115,12 @@ impl<'a> MountTarget<'a> {
             !(wishes.auto_unmount && is_block_device(&image.image)),
             "{name}: mount option auto_unmount: not for block devices"
         );
-        // Of what is only read there may be several mounts, which the kernel would take for one.
+        // There may be several read-only mounts of a device, which the kernel would take for one.
         let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image.image);
         Ok(Self { global, args, wishes, image, name, is_claimed, loop_device: None })
     }
 
-    /// Mounts, and serves to the end.
+    /// Mounts the image, and serves it until the mount ends.
     fn serve(&mut self) -> Result<ExitCode> {
         if let Some(code) = self.hand_over()? {
             return Ok(code);
@@ -183,11 +185,11 @@ impl<'a> MountTarget<'a> {
         Ok(Some(ExitCode::SUCCESS))
     }
 
-    /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
-    /// there is none; `stats` says it anyway.
+    /// Reports on stderr at once why writing has ended. A server in the background has no stderr;
+    /// `stats` shows the reason in any case.
     fn complain_of_failure(&self, mounted: &Mounted) {
         let (tell, told) = channel::<Error>();
-        // Who is told has ended when the filesystem is not there any more, and lets go of this.
+        // The thread ends when the filesystem, which owns the sender, is dropped.
         mounted.stats_handle().filesystem().tell_failure(move |error| drop(tell.send(error)));
         let name = self.name.clone();
         thread::spawn(move || {
@@ -217,8 +219,8 @@ impl<'a> MountTarget<'a> {
 
     /// Opens the device; mounts a block device that the kernel claims.
     ///
-    /// A write-protected image is mounted read-only, with the warning of mount(8). Where the kernel
-    /// allows no `fuseblk`, as in a user namespace, it is mounted as an image file is.
+    /// A write-protected image is mounted read-only, with the warning of mount(8). If the kernel
+    /// permits no `fuseblk`, as in a user namespace, a device is mounted as an image file is.
     fn claim(&mut self) -> Result<(Arc<FileDevice>, Option<Claimed>)> {
         let mut opened = self.open_device();
         if !self.wishes.is_read_only() && opened.as_ref().is_err_and(is_write_protected) {
@@ -237,7 +239,7 @@ impl<'a> MountTarget<'a> {
         }
         let signals = signals::heed()?;
         let mounted = self.mount();
-        // From now on it goes with the mount; if there is none, it goes at once.
+        // The loop device is detached with the mount, or at once if there is none.
         self.loop_device = None;
         match mounted {
             Ok(mount) => Ok((device, Some((signals, mount)))),
@@ -253,7 +255,7 @@ impl<'a> MountTarget<'a> {
 
     fn tell_wishes(&self) {
         if self.global.verbose > 0 {
-            // Of a block device the kernel wants the path.
+            // The source of a block device has to be its path.
             let name = self.wishes.name.as_ref().filter(|_| self.is_claimed);
             let name = name.map(|name| format!("fsname={}", name.display()));
             for option in self.wishes.meaningless.iter().chain(&name) {
@@ -280,7 +282,7 @@ impl<'a> MountTarget<'a> {
         self.image.explain(error)
     }
 
-    /// Opens the filesystem; where it is written, with a switch in the way to its device.
+    /// Opens the filesystem; for writing, with a device that can drop writes.
     fn open(
         &self,
         device: &Arc<FileDevice>,
@@ -293,7 +295,7 @@ impl<'a> MountTarget<'a> {
             None => device.clone(),
         }]);
         let filesystem = opened.map_err(|error| self.explain(error))?;
-        // A root directory that cannot be read is no mount.
+        // If the root directory cannot be read, nothing is mounted.
         filesystem.root().inode().metadata().with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
         self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
@@ -306,7 +308,7 @@ impl<'a> MountTarget<'a> {
     }
 
     fn mount(&self) -> Result<Mount> {
-        // The kernel would take a file, whose content is a directory then.
+        // The kernel would accept a file as the mount point.
         let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
         ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
         let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.image.image));
@@ -325,17 +327,17 @@ impl<'a> MountTarget<'a> {
             || Mount::new(&self.args.dir, &options),
             |error| self.is_claimed && MountError::is_busy(error),
         );
-        // That it may not be written, say, is of the device and not of the directory.
+        // The error, such as write protection, is one of the device, not of the directory.
         if self.is_claimed { mounted.with_context(|| self.name.clone()) } else { Ok(mounted?) }
     }
 }
 
-/// The image as the table of mounts shows it.
+/// Returns the image as the mount table shows it.
 fn source(image: &Path) -> OsString {
     image.canonicalize().map_or_else(|_| image.into(), PathBuf::into_os_string)
 }
 
-/// Whether an image may be read and not be written.
+/// Returns true if the image may be read and not written.
 fn is_write_protected(error: &DeviceError) -> bool {
     match error {
         DeviceError::WriteProtected { .. } => true,
@@ -344,7 +346,7 @@ fn is_write_protected(error: &DeviceError) -> bool {
     }
 }
 
-/// Whether the kernel does not let this process mount in this way.
+/// Returns true if the kernel does not permit this process to mount in this way.
 fn is_not_permitted(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<MountError>();
     matches!(error, Some(MountError::System { error: Errno::PERM, .. }))

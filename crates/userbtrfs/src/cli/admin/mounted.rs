@@ -1,4 +1,4 @@
-//! Verbs on a mount: its server does them, and what it prints is printed here.
+//! Verbs on a mount: the server runs them, and its output is printed here.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::cli::args::{Format, Global};
 use crate::cli::host::retry::patiently;
 use crate::cli::output::stdout;
 
-/// Asks the server of the mount at `point`, in words of a command line.
+/// Sends words of a command line to the server of the mount at `point`, and prints the answer.
 pub(in crate::cli) fn ask(global: &Global, point: &Path, words: &[OsString]) -> Result<ExitCode> {
     let json: &[&str] = if global.format == Format::Json { &["--format", "json"] } else { &[] };
     let format = json.iter().map(|word| word.as_bytes());
@@ -21,7 +21,7 @@ pub(in crate::cli) fn ask(global: &Global, point: &Path, words: &[OsString]) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the server of the mount that `path` lies in.
+/// Sends words of a command line to the server of the mount that contains `path`.
 pub(in crate::cli) fn ask_of_any(
     global: &Global,
     path: &Path,
@@ -33,7 +33,7 @@ pub(in crate::cli) fn ask_of_any(
     }
 }
 
-/// Whether there may be an answer soon: a mount is there before its server answers.
+/// Returns true if the server may answer soon: a mount exists before its server answers.
 fn is_beginning(error: &AskError) -> bool {
     matches!(error, AskError::NoServer { .. })
 }

@@ -1,5 +1,5 @@
-//! `mkfs --rootdir`: fills a new filesystem with the content of a directory, and says how large it
-//! has to be for that.
+//! `mkfs --rootdir`: fills a new filesystem with the content of a directory, and estimates the size
+//! that it needs.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata};
@@ -19,8 +19,8 @@ use crate::cli::args::{Format, Global};
 use crate::cli::verbs::chown::Owner;
 use crate::cli::verbs::copy_target::copy;
 
-/// Copies what is in `dir` into the new filesystem. Where not everything can be copied,
-/// the filesystem stays empty.
+/// Copies the content of `dir` into the new filesystem. If a part of it cannot be copied, the
+/// filesystem stays empty.
 pub(in crate::cli) fn fill(
     global: &Global,
     dir: &Path,
@@ -31,7 +31,7 @@ pub(in crate::cli) fn fill(
     let mut options = OpenOptions::new();
     options.write(true).commit_seconds(0).discard(discard);
     let filesystem = options.open_devices(vec![Arc::clone(device)])?;
-    // What is printed in the end is for mkfs to say.
+    // Only mkfs prints JSON.
     let global = Global { format: Format::Text, ..global.clone() };
     let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
     let copied = copy("mkfs", &global, options, |inserter, report| {
@@ -47,7 +47,7 @@ pub(in crate::cli) fn fill(
     }
 }
 
-/// Checks that there is such a directory, and that it does not hold the image itself.
+/// Fails if `dir` is not a directory, or contains the image itself.
 pub(in crate::cli) fn check(dir: &Path, image: &Path) -> Result<()> {
     let named = || dir.display().to_string();
     let real = dir.canonicalize().with_context(named)?;
@@ -58,7 +58,7 @@ pub(in crate::cli) fn check(dir: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a file is, or will be made.
+/// Returns the real path of a file that exists or will be made.
 fn real_path(path: &Path) -> std::io::Result<PathBuf> {
     if path.exists() {
         return path.canonicalize();
@@ -71,46 +71,46 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 4 * KIB;
 
-/// What no file has any part in: the system's chunks, and room to work in.
+/// The size of the part that holds no files: system chunks, and free space for changes.
 const ROOM: u64 = 128 * MIB;
 
-/// Files up to this size are kept in the tree.
+/// The maximum size of an inline file.
 const INLINE_MAX: u64 = 2 * KIB;
 
-/// Bytes that an inode takes in the tree: its item, a name there and back, each with its key.
+/// The size of the items of an inode: itself, its directory entries and its back reference.
 const INODE: u64 = 340;
-/// How often its name is written.
+/// The number of items that hold its name.
 const NAMES: u64 = 3;
-/// Bytes that an extent takes: in the file, in the books, and its key.
+/// The size of the items of an extent: in the file, and in the extent tree.
 const EXTENT: u64 = 160;
-/// Bytes that an extended attribute takes beside its name and its value.
+/// The size of the item of an extended attribute without its name and value.
 const XATTR: u64 = 60;
-/// Bytes of the largest checksum of a sector.
+/// The size of the largest checksum of a sector.
 const CHECKSUM: u64 = 32;
 
-/// What a directory takes when it is in a filesystem.
+/// The space that the content of a directory needs in a filesystem.
 #[derive(Debug, Default)]
 struct Measure {
     /// Bytes of data in whole sectors.
     data: u64,
-    /// Bytes in trees, if these were full.
+    /// Bytes in trees whose nodes are full.
     metadata: u64,
-    /// Files with several names that were counted.
+    /// Inodes with several names that were counted.
     seen: HashSet<(u64, u64)>,
 }
 
-/// The size in bytes of a filesystem into which all that is in a directory fits, with half as much
-/// room again. A file of that size is mostly one hole.
+/// Returns the size in bytes of a filesystem into which the content of a directory fits, with half
+/// of that size in addition. A file of that size is mostly a hole.
 pub(in crate::cli) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
     let measure = Measure::of(dir)?;
-    // Nodes are half full at worst.
+    // In the worst case nodes are half full.
     let metadata = 2 * measure.metadata * copies(options.metadata);
     let need = metadata + measure.data * copies(options.data);
     Ok((need + need / 2 + ROOM).next_multiple_of(MIB))
 }
 
-/// Checks that at least the data of the files in a directory fits into so many bytes. Whether all
-/// else does, too, shows when it is copied.
+/// Fails if the data of the files in a directory exceeds `size` bytes. The copy itself fails if the
+/// metadata does not fit.
 pub(in crate::cli) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
     let need = Measure::of(dir)?.data * copies(options.data);
     let named = dir.display();
@@ -147,9 +147,9 @@ impl Measure {
         Ok(())
     }
 
-    /// Adds the extended attributes of what is at a path. What cannot be read counts for nothing.
+    /// Adds the extended attributes of the file at a path, except those that cannot be read.
     fn add_xattrs(&mut self, path: &Path) {
-        // Most have none.
+        // Most files have none.
         let mut names = vec![0; rustix::fs::llistxattr_query(path).unwrap_or(0)];
         let len = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
         for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_follows_what_is_there_and_not_the_holes() {
+    fn size_follows_data_and_not_holes() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(size(folder.path()), ROOM);
         fs::create_dir(folder.path().join("a")).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_count() {
+    fn extended_attributes_count_as_metadata() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, b"").unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_refused() {
+    fn directory_that_contains_the_image_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, image) = (folder.path().join("dir"), folder.path().join("image"));
         fs::create_dir(&dir).unwrap();

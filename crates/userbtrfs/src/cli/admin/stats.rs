@@ -1,4 +1,4 @@
-//! `stats`: how a filesystem is, and what was counted since it was opened.
+//! `stats`: shows the state of a filesystem, and its counters since it was opened.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(crate) struct StatsArgs {
     mountpoint: PathBuf,
 }
 
-/// Whether something is so from now on.
+/// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOff {
     /// It is.
@@ -36,10 +36,10 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// What there is to show of a mount beside its filesystem.
+/// The parts of a mount that are shown in addition to its filesystem.
 pub(crate) struct OfMount<'a> {
     pub(crate) stats_handle: &'a StatsHandle,
-    /// Nothing where it is only read.
+    /// `None` if the mount is read-only.
     pub(crate) switch: Option<&'a DropWritesDevice>,
 }
 
@@ -61,8 +61,8 @@ impl OnOff {
     }
 }
 
-/// Writes the state of a filesystem and all counters: of the cache of nodes, of discards, of logs,
-/// of commits by cause, and of those in place of logs by reason; of a mount the requests by kind.
+/// Writes the state of a filesystem and its counters: of the node cache, discards, logs, commits by
+/// trigger, and full commits in place of logs by reason; for a mount the requests by kind too.
 pub(crate) fn write(
     out: &mut dyn Write,
     filesystem: &Filesystem,
@@ -111,7 +111,7 @@ pub(crate) fn write(
     }
 }
 
-/// Whether it can be changed, and if not any more, why.
+/// Returns the state, and the reason if writing has ended.
 fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
     match filesystem.failure() {
         None if filesystem.is_writable() => ("read-write", None),

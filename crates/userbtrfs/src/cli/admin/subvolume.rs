@@ -1,4 +1,4 @@
-//! `subvolume list` and `subvolume show`, in the words of btrfs-progs.
+//! `subvolume list` and `subvolume show`, in the format of btrfs-progs.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::cli::session::{Access, Session};
 use crate::cli::text;
 use crate::cli::text::shown;
 
-/// What to show of subvolumes.
+/// The ways to show subvolumes.
 #[derive(Subcommand)]
 pub(crate) enum SubvolumeVerb {
     /// List all subvolumes
@@ -58,7 +58,7 @@ fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the filesystem is mounted, if it is a directory and no image.
+/// Returns the argument if it is a directory, which is a mount point and no image.
 fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
     let image = &root.image.image;
     if !image.is_dir() {
@@ -115,7 +115,7 @@ fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes what there is to say of the subvolume at a path.
+/// Writes the attributes of the subvolume at a path.
 pub(in crate::cli) fn write_shown(
     out: &mut dyn Write,
     filesystem: &Filesystem,

@@ -1,4 +1,4 @@
-//! `trace fsync`: a line for each fsync, as it is over.
+//! `trace fsync`: prints a line for each fsync when it has ended.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use userbtrfs::{Filesystem, SyncOutcome, SyncRecord};
 use crate::cli::admin::mounted::ask;
 use crate::cli::args::{Format, Global};
 
-/// In the shell.
+/// The arguments in the shell.
 #[derive(clap::Args)]
 pub(crate) struct TraceArgs {
     #[arg(value_enum)]
@@ -23,7 +23,7 @@ pub(crate) struct TraceArgs {
     stop: bool,
 }
 
-/// Of a mount.
+/// The arguments for a mount.
 #[derive(clap::Args)]
 pub(crate) struct TraceMountArgs {
     #[arg(value_enum)]
@@ -32,32 +32,32 @@ pub(crate) struct TraceMountArgs {
     mountpoint: PathBuf,
 }
 
-/// What can be traced.
+/// The operations that can be traced.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Traced {
     /// Files and directories made durable
     Fsync,
 }
 
-/// Asks the server of a mount, until it ends or we are ended.
+/// Prints the trace of a mount, until the mount ends or this process is stopped.
 pub(crate) fn run(global: &Global, args: &TraceMountArgs) -> Result<ExitCode> {
     let Traced::Fsync = args.what;
     ask(global, &args.mountpoint, &["trace".into(), "fsync".into()])
 }
 
-/// From now on prints what was asked for, or no more.
+/// Starts or stops the trace of a filesystem.
 pub(crate) fn set(filesystem: &Filesystem, args: &TraceArgs, format: Format) {
     let Traced::Fsync = args.what;
     if args.stop {
         return filesystem.stop_trace();
     }
     filesystem.trace_syncs(move |record| {
-        // A pipe that is closed is told to what is printed next.
+        // If the pipe is closed, the next output of the shell returns the error.
         let _ = writeln!(io::stdout(), "{}", line(record, format));
     });
 }
 
-/// What is said of an fsync.
+/// Returns the line for an fsync.
 pub(crate) fn line(record: &SyncRecord, format: Format) -> String {
     match format {
         Format::Text => text(record),
@@ -65,7 +65,7 @@ pub(crate) fn line(record: &SyncRecord, format: Format) -> String {
     }
 }
 
-/// What is said where lines were lost, since they were not read.
+/// Returns the line that counts lost lines, which were not read in time.
 pub(crate) fn lost(lines: u64, format: Format) -> String {
     match format {
         Format::Text => format!("lines lost: {lines}"),
@@ -100,7 +100,7 @@ fn document(record: &SyncRecord) -> String {
     document.to_string()
 }
 
-/// How it was made durable, in a word, and why by a commit.
+/// Returns the result of an fsync in a word, and the reason if it was a commit.
 fn how(how: SyncOutcome) -> (&'static str, Option<String>) {
     match how {
         SyncOutcome::Unchanged => ("unchanged", None),

@@ -2,7 +2,7 @@
 //! server of an image file.
 //!
 //! 1. The server unmounts: it knows when the image is closed, and whether its last commit failed.
-//! 2. A place that the server does not know, such as a bind mount, is unmounted here.
+//! 2. A mount point other than the server's, such as a bind mount, is unmounted here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -29,9 +29,9 @@ pub(crate) struct UmountArgs {
     points: Vec<PathBuf>,
 }
 
-/// The server's refusal of a place that is not where it mounted.
+/// The server's refusal if the directory is not its mount point.
 pub(super) const OTHER_PLACE: &str = "mounted elsewhere";
-/// The server's answer if the mount has another place.
+/// The server's answer if the filesystem has another mount point.
 pub(super) const STILL_MOUNTED: &str = "still mounted at another place; the image stays open";
 
 pub(crate) fn run(global: &Global, args: &UmountArgs) -> ExitCode {
@@ -62,7 +62,7 @@ fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
             remark(global, &format!("{}: {why}", named()));
             Ok(())
         }
-        // Its server is gone, or another user's: there is nobody to wait for.
+        // The server has ended, or belongs to another user: this cannot wait for it.
         Err(AskError::NoServer { .. } | AskError::Stranger { .. }) => {
             unmount_here(&whole, false)?;
             remark(global, &format!("{}: unmounted; its image may still be open", named()));

@@ -1,5 +1,5 @@
-//! The image that a verb is given: which bytes of it are the filesystem, how it is opened, and
-//! hints for the errors of opening it.
+//! The arguments for an image: the part of it that is the filesystem, the options for opening it,
+//! and hints in the errors of opening it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! Waiting for an image that somebody else has open, who may be about to let it go; and for what is
-//! about to begin.
+//! Retries: opening an image that another process is about to close, and requests to a server that
+//! is about to start.
 //!
-//! The end of a mount is known to umount(8) before its server knows, and only from then on does the
-//! server say that it is closing. So who is refused tries again, for a short while; and who reads,
-//! and is never refused, waits likewise where the mount that an image is served as is gone.
+//! umount(8) returns before the server learns that its mount has ended, and marks the image as
+//! `closing`. A refused opener therefore retries for a short time. A reader is never refused; it
+//! waits as long if the mount of the image's server does not exist any more.
 
 use std::path::Path;
 use std::thread;
@@ -15,11 +15,11 @@ use userbtrfs::mount::control::is_mounted;
 
 use crate::cli::host::image::ImageArgs;
 
-/// How long it is tried, and how often.
+/// The time for which an attempt is repeated, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Tries until it succeeds, fails in another way, or has taken too long.
+/// Repeats `attempt` until it succeeds, fails with an error that is not busy, or the time is over.
 pub(in crate::cli) fn patiently<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_busy: impl Fn(&E) -> bool,
@@ -33,26 +33,26 @@ pub(in crate::cli) fn patiently<T, E>(
     }
 }
 
-/// Waits until a server of an image whose mount is gone has noticed that; from then on every
-/// opener waits for its end. Where the mount only cannot be seen from here, that is in vain, and
-/// not for long.
+/// Waits until the server of an image whose mount has ended marks the image as closing; from then
+/// on every opener waits for the end of the server. If the mount exists, but in another namespace,
+/// this waits in vain, for the time of [`patiently`].
 pub(in crate::cli) fn until_noticed(image: &Path) {
     let is_late = || mount_of_holder(image).is_some_and(|mount| !is_mounted(mount));
     let _ = patiently(|| if is_late() { Err(()) } else { Ok(()) }, |()| true);
 }
 
-/// Opens an image for reading, as its last server leaves it.
+/// Opens an image for reading, after a server whose mount has ended has closed it.
 pub(in crate::cli) fn device_to_read(image: &ImageArgs) -> Result<FileDevice, DeviceError> {
     until_noticed(&image.image);
     FileDevice::open(&image.image, image.file_options())
 }
 
-/// Whether somebody else has the image open for writing, or mounted.
+/// Returns true if another opener has the image open for writing, or mounted.
 pub(in crate::cli) fn is_in_use(error: &DeviceError) -> bool {
     matches!(error, DeviceError::Locked { .. } | DeviceError::InUse { .. })
 }
 
-/// The same of an error of opening the filesystem.
+/// Returns true if opening the filesystem failed as [`is_in_use`] says.
 pub(in crate::cli) fn is_open_elsewhere(error: &Error) -> bool {
     matches!(error, Error::Device(device) if is_in_use(device))
 }

@@ -1,4 +1,4 @@
-//! A copy that takes a while: its progress, its end, and how it is stopped.
+//! The progress and the summary of a copy, and the signals that stop it.
 
 use std::io::{self, IsTerminal as _, Write as _, stderr};
 use std::process::ExitCode;
@@ -23,23 +23,25 @@ use crate::cli::output::print_json;
 use crate::cli::report::{printed, remark};
 use crate::cli::text;
 
-/// How long a copy runs before its progress is shown, and how often that is renewed.
+/// The time before the progress of a copy is shown, and between two updates.
 const QUIET: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
-/// A signal ended it.
+/// The error of a copy that a signal stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped; what was not complete is removed")]
 pub(in crate::cli) struct Stopped;
 
-/// What a signal does as long as this is there: the first one sets a flag, so that all ends in good
-/// order, and the second one ends the process at once. After that they do what they did before.
+/// A guard of the handlers of SIGINT and SIGTERM: the first signal sets a flag, so that the copy is
+/// stopped cleanly, and the second one ends the process at once. The drop restores the behaviour
+/// before.
 pub(in crate::cli) struct Signals {
     ids: Vec<SigId>,
     was_idle: bool,
 }
 
-/// Whether no signal is waited for. One that was caught once stays so, and is handed on.
+/// True if there is no guard. A handler, once installed, stays installed, so that it has to apply
+/// the default action while this is true.
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 static HANDED_ON: OnceLock<()> = OnceLock::new();
 
@@ -68,14 +70,14 @@ impl Drop for Signals {
     }
 }
 
-/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, where it would end
-/// the process. Programs that are started get the signal's default again.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG instead of ending the
+/// process. Child processes get the default action again.
 pub(in crate::cli) fn survive_file_size_limit() {
     // A signal that cannot be handled keeps its default.
     let _ = flag::register(libc::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Runs `work` with the progress bar beside it; a signal stops it.
+/// Runs `work` and shows its progress; a signal stops it.
 pub(in crate::cli) fn while_watched(
     global: &Global,
     progress: &Progress,
@@ -85,7 +87,7 @@ pub(in crate::cli) fn while_watched(
     let (done, is_done) = channel::<()>();
     thread::scope(|scope| {
         let bar = !global.quiet && stderr().is_terminal();
-        // Without a thread there is no bar.
+        // Without this thread no progress is shown.
         let _bar = thread::Builder::new().spawn_scoped(scope, move || {
             if bar && is_done.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
                 let bar = ProgressBar::new_spinner().with_style(style());
@@ -110,7 +112,7 @@ fn describe(progress: &Progress) -> String {
     format!("{}, {}", Counted(progress.files(), "file"), text::size(progress.bytes()))
 }
 
-/// Says what was done.
+/// Prints the summary of a copy, and returns its exit status.
 pub(in crate::cli) fn finish(
     verb: &str,
     global: &Global,
@@ -130,7 +132,7 @@ pub(in crate::cli) fn finish(
         });
         told = print_json(verb, &document);
     } else if global.verbose > 0 && !global.quiet {
-        // Where stderr is gone, there is no one to tell.
+        // An error of stderr cannot be reported.
         let _ = writeln!(stderr(), "{} in {seconds:.2} s", describe(progress));
     }
     if progress.not_kept() > 0 {
@@ -145,12 +147,13 @@ pub(in crate::cli) fn finish(
     Ok(if progress.errors() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Deep trees, many files in flight, and the threads of a mount need descriptors.
+/// Raises the limit of open files to its maximum: deep trees, many files in flight, and the threads
+/// of a mount need descriptors.
 pub(in crate::cli) fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Without it only what needs very many fails, and says so.
+    // If this fails, operations that need more descriptors report that.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -160,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// As in a shell, where one copy follows another.
+    /// One copy follows another, as in the shell.
     #[test]
     fn a_signal_stops_the_copy_that_is_under_way_and_no_other() {
         let global = Global { format: Format::Text, quiet: true, verbose: 0 };

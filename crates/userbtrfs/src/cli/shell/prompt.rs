@@ -1,12 +1,12 @@
-//! `shell`: the verbs on one image that stays open, from a prompt or from a script.
+//! `shell`: runs verbs on one image that stays open, from a prompt or from a script.
 //!
-//! 1. What fails is said and the next line follows; the exit status tells of it at the end.
-//! 2. Who closes the pipe that it prints to ends it, as the end of the input does; that is a
-//!    failure where lines are left.
-//! 3. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
-//!    what was not durable is lost.
-//! 4. A signal stops a copy, and with it a script, of which what was not durable is lost; at a
-//!    prompt the next line follows. When nothing is copied, a signal ends the process.
+//! 1. A failure is reported and the next line follows; the exit status is 1 at the end.
+//! 2. A closed pipe on stdout ends the shell, as the end of the input does; if lines remain, that
+//!    is a failure.
+//! 3. Changes are durable after `sync` and at the end of the input. `crash` ends at once, and loses
+//!    changes that are not durable.
+//! 4. A signal stops a copy. It ends a script too, and changes that are not durable are lost; at a
+//!    prompt the next line follows. If no copy runs, a signal ends the process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
@@ -67,7 +67,7 @@ enum LineVerb {
     Exit,
 }
 
-/// What comes after a line.
+/// The step after a line.
 enum Next {
     Line(ExitCode),
     Close,
@@ -112,7 +112,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
             Err(error) => {
                 complain(&message(&error));
                 worst = ExitCode::FAILURE;
-                // Who stops a script means all of it.
+                // The signal stops the whole script.
                 if error.is::<Stopped>() && !prompt {
                     session.stop()?;
                     return Ok(worst);
@@ -121,7 +121,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
         }
     }
     session.close()?;
-    // Who writes the input may wait for what was done to be durable.
+    // Only now is the rest of the input read: its writer may wait until the image is closed.
     if is_unread && !input.is_terminal() && is_line_left(&mut input) {
         complain("nobody reads what is printed: the rest of the input is not done");
         worst = ExitCode::FAILURE;
@@ -129,7 +129,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     Ok(worst)
 }
 
-/// Whether there is anything to do in the rest of the input, but to end.
+/// Returns true if the rest of the input holds a line that is not `exit`, `quit` or `sync`.
 fn is_line_left(input: &mut impl BufRead) -> bool {
     let is_end = |words: &[Vec<u8>]| match words {
         [] => true,
@@ -183,7 +183,7 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
     }
 }
 
-/// Makes what is at a path durable.
+/// Makes the inode at a path durable.
 fn fsync(filesystem: &Filesystem, path: &[u8]) -> Result<()> {
     Ok(filesystem.lookup(path)?.sync_all()?)
 }

@@ -1,13 +1,13 @@
-//! The words of a line, as a shell splits them.
+//! Splits a line into words, as a shell does.
 //!
 //! 1. Blanks separate words. Single quotes keep everything; double quotes keep everything but a
 //!    backslash before a double quote or a backslash; elsewhere a backslash keeps the next byte.
 //! 2. A `#` at the start of a word begins a comment.
-//! 3. A line is a whole: quotes end where they began.
+//! 3. Quotes end on the line on which they begin.
 
 use anyhow::{Result, bail};
 
-/// The words of a line.
+/// Returns the words of a line.
 pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut rest = line;
     let mut words = Vec::new();
@@ -20,7 +20,7 @@ pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Takes a word from the front.
+/// Takes the first word from `rest`.
 fn word(rest: &mut &[u8]) -> Result<Vec<u8>> {
     let mut word = Vec::new();
     while let Some((&byte, after)) = rest.split_first() {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_is_refused() {
+    fn unterminated_quote_or_backslash_is_refused() {
         for bad in ["'a", "\"a", "\"a\\\"", "a\\", "a\\\n"] {
             assert!(words(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! What a replay did, in words and in JSON. Damage is reported with the paths of files.
+//! The report of a replay, as text and in JSON. Damage is reported with the paths of files.
 
 use std::io::Write;
 use std::ops::Range;
@@ -12,9 +12,9 @@ use crate::cli::output::json_name;
 /// A replay, with the paths of the files that it reports.
 pub(super) struct Report {
     replayed: Replayed,
-    /// Of each damaged part that was skipped, if it belongs to a file that has a name.
+    /// The path of each damaged part that was skipped, if it belongs to a file that has a name.
     left_out: Vec<Option<Vec<u8>>>,
-    /// Of each file whose contents are damaged, if it has a name.
+    /// The path of each file whose contents are damaged, if it has a name.
     incomplete: Vec<Option<Vec<u8>>>,
 }
 
@@ -141,5 +141,5 @@ fn path_of(filesystem: &Filesystem, id: InodeId) -> Option<Vec<u8>> {
     Some(names.join(&b'/'))
 }
 
-/// The most names in a path.
+/// The maximum number of names in a path.
 const DEPTH_MAX: usize = 4096;

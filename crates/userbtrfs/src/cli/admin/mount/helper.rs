@@ -5,16 +5,16 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// What the command was called to do.
+/// The task for which the command was called.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Called {
-    /// What these arguments say, the first one its name.
+    /// The command with these arguments, the first one its name.
     Command(Vec<OsString>),
-    /// Nothing: `mount -f` only pretends.
+    /// No action, for `mount -f`.
     Nothing,
 }
 
-/// Takes the arguments that it was called with.
+/// Translates the arguments with which the command was called.
 pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Called {
     let given: Vec<_> = given.collect();
     let is_called = |prefix| given.first().is_some_and(|name| has_prefix(name, prefix));
@@ -32,7 +32,7 @@ fn has_prefix(name: &OsStr, prefix: &str) -> bool {
     file.is_some_and(|file| file.as_encoded_bytes().starts_with(prefix.as_bytes()))
 }
 
-/// The arguments of umount(8) as those of the verb: `-n`, `-r` and `-t TYPE` have no meaning here.
+/// Translates arguments of umount(8) to those of the verb; drops `-n`, `-r` and `-t TYPE`.
 fn translate_umount(given: &[OsString]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "umount".into()];
     let mut given = given.iter();
@@ -46,7 +46,7 @@ fn translate_umount(given: &[OsString]) -> Vec<OsString> {
     arguments
 }
 
-/// The arguments of mount(8) as those of the verb.
+/// Translates arguments of mount(8) to those of the verb.
 fn translate(given: &[OsString]) -> Called {
     let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "mount".into()];
     let mut paths = Vec::new();
@@ -69,7 +69,7 @@ fn translate(given: &[OsString]) -> Called {
                     arguments.push("--options".into());
                     arguments.extend(given.next().cloned());
                 }
-                // The kind is known. A namespace (`N`) is not: it would have to be entered.
+                // The type is known. A namespace (`N`) is refused: it would have to be entered.
                 't' => drop(given.next()),
                 'n' => {}
                 other => arguments.push(format!("-{other}").into()),

@@ -1,4 +1,4 @@
-//! A loop device for an image file, so that the kernel takes the mount for that of a block device:
+//! A loop device for an image file, so that the mount is that of a block device to the kernel:
 //! sync(2) and umount(8) then wait for the server. The server reads and writes the file itself.
 
 use std::ffi::OsString;
@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::report::complain;
 
-/// A loop device. When it is dropped it is detached, at once or with the end of its mount.
+/// A loop device. The drop detaches it, at once or with the end of its mount.
 pub(super) struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// Attaches a free one, by losetup(8).
+    /// Attaches the image to a free loop device, by losetup(8).
     pub(super) fn attach(image: &Path) -> Result<Self> {
         let ran = Command::new("losetup").args(["--find", "--show", "--"]).arg(image).output();
         let ran = ran.context("losetup")?;

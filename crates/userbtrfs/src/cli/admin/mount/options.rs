@@ -1,8 +1,8 @@
-//! Mount options: what `-o` says.
+//! Mount options: the argument of `-o`.
 //!
-//! 1. Names are those of btrfs, of FUSE, and of mount(8); one that is not known is refused by name.
-//! 2. What Linux's btrfs knows and has no meaning here is taken, and told with `-v`. What only
-//!    mount(8) and its table heed is taken without a word.
+//! 1. Names are those of btrfs, of FUSE, and of mount(8); an unknown option is refused by name.
+//! 2. Options of Linux's btrfs without effect here are accepted, and listed with `-v`. Options for
+//!    mount(8) and fstab alone are accepted silently.
 
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -14,21 +14,21 @@ use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::sizes::size;
 
-/// What is wished of a mount.
+/// The options of a mount.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a mount option")]
 pub(super) struct OptionList {
-    /// Permissions are always the kernel's to check.
+    /// The kernel always checks permissions.
     pub(super) flags: MountFlags,
     pub(super) threads: Option<usize>,
-    /// What the table of mounts shows in place of the image.
+    /// The source in the mount table, in place of the image.
     pub(super) name: Option<OsString>,
     pub(super) io_uring: IoUring,
-    /// Options that say nothing here.
+    /// Options without effect.
     pub(super) meaningless: Vec<String>,
     subvolume_path: Option<String>,
     subvolume_id: Option<TreeId>,
-    /// The bytes of the image that are the filesystem, as for loop devices.
+    /// The offset of the filesystem in the image, as for loop devices.
     image_offset: Option<u64>,
     partition: Option<u32>,
     commit_seconds: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) struct OptionList {
     tree_log: bool,
     replay: bool,
     discard: bool,
-    /// Whether an image file is mounted by way of a loop device.
+    /// True if an image file is mounted through a loop device.
     pub(super) loop_device: bool,
     /// Whether it is unmounted when the server ends, however that does.
     pub(super) auto_unmount: bool,
@@ -48,14 +48,14 @@ pub(super) struct OptionList {
 /// How data of new files is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Storage {
-    /// Where it is overwritten it is written anew.
+    /// Data is copied on write.
     cow: bool,
-    /// It has checksums.
+    /// Data has checksums.
     sums: bool,
 }
 
 impl Storage {
-    /// Says one thing more of it; what that says of the other is as Linux has it: what is
+    /// Applies an option; returns false if it is not one of these. As in Linux, data that is
     /// overwritten in place has no checksums.
     fn take(&mut self, word: &str) -> bool {
         match word {
@@ -69,11 +69,11 @@ impl Storage {
     }
 }
 
-/// How many threads may receive requests: as many as there ever are where nothing is said of it.
+/// The maximum number of server threads.
 const THREADS_MAX: usize = 256;
 
-/// What Linux takes of a mount of btrfs, with or without a value. Times of access change only when
-/// they are set, and access lists are always heeded.
+/// Options of btrfs in Linux without effect here, with or without a value. Access times change only
+/// when they are set, and access control lists are always checked.
 const MEANINGLESS: &[&str] = &[
     "acl",
     "autodefrag",
@@ -101,10 +101,10 @@ const MEANINGLESS: &[&str] = &[
     "user_subvol_rm_allowed",
 ];
 
-/// What would have new data compressed.
+/// Options that would compress new data.
 const COMPRESSION: &[&str] = &["compress", "compress-force"];
 
-/// What is mount(8)'s alone, or says what is so anyway.
+/// Options of mount(8) alone, and those that name the only behaviour.
 const SILENT: &[&str] = &[
     "auto",
     "default_permissions",
@@ -146,7 +146,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// Options that a security module reads.
 const SECURITY: &[&str] = &["context", "defcontext", "fscontext", "rootcontext"];
 
-/// Options that set a flag of the mount, or take it back.
+/// Options that set or clear a flag of the mount.
 const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("allow_other", MountFlags::ALLOW_OTHER, true),
     ("async", MountFlags::SYNCHRONOUS, false),
@@ -169,7 +169,7 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("sync", MountFlags::SYNCHRONOUS, true),
 ];
 
-/// What is said of all of them.
+/// The help of all options.
 pub(super) const HELP: &str = "\
 Mount options:
   ro, rw                     Only read; read and write, which is the default
@@ -203,9 +203,9 @@ mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress a
 are taken with the values no and none alone: data that is written is not compressed yet.";
 
 impl OptionList {
-    /// Reads lists of options; of two that contradict each other the later one holds, but for a
-    /// subvolume by its path and by its number: see [`Self::check_subvolume`]. With `sloppy`
-    /// those that are not known are taken.
+    /// Parses lists of options. Of two options that contradict each other the later one counts,
+    /// except for a subvolume by path and by ID: see [`Self::check_subvolume`]. With `sloppy`
+    /// unknown options are accepted.
     pub(super) fn parse(lists: &[OsString], sloppy: bool) -> Result<Self> {
         let mut wishes = Self {
             flags: MountFlags::DEFAULT_PERMISSIONS,
@@ -244,17 +244,17 @@ impl OptionList {
         Ok(wishes)
     }
 
-    /// Whether nothing may be changed.
+    /// Returns true if the mount is read-only.
     pub(super) fn is_read_only(&self) -> bool {
         self.flags.contains(MountFlags::READ_ONLY)
     }
 
-    /// Lets nothing be changed.
+    /// Makes the mount read-only.
     pub(super) fn set_read_only(&mut self) {
         self.flags.insert(MountFlags::READ_ONLY);
     }
 
-    /// Takes an option; says whether it is known.
+    /// Applies an option; returns false if it is unknown.
     fn take(&mut self, option: &str) -> Result<bool> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -311,7 +311,7 @@ impl OptionList {
         match name {
             "subvol" => self.subvolume_path = Some(value.to_owned()),
             "subvolid" => {
-                // As Linux has it, 0 is the top level, too.
+                // As in Linux, 0 is the top level too.
                 let number = number(name, value)?;
                 self.subvolume_id = Some(if number == 0 { TreeId::FS } else { TreeId(number) });
             }
@@ -340,14 +340,14 @@ impl OptionList {
                 "async" | "sync" => self.discard = true,
                 other => bail!("mount option discard={other}: not async"),
             },
-            // fuse's own, for the table of mounts.
+            // An option of FUSE for the mount table.
             "subtype" => {}
             other => return Ok(other.starts_with("x-") || other == "comment"),
         }
         Ok(true)
     }
 
-    /// Returns the image with what the options say of it.
+    /// Returns the image with the offset or partition of the options.
     pub(super) fn image(&self, given: &ImageArgs) -> Result<ImageArgs> {
         let mut image = given.clone();
         image.image_offset = image.image_offset.or(self.image_offset);
@@ -357,7 +357,7 @@ impl OptionList {
         Ok(image)
     }
 
-    /// How the filesystem is opened.
+    /// Returns the options for opening the filesystem.
     pub(super) fn to_open(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(!self.is_read_only()).tree_log(self.tree_log).discard(self.discard);
@@ -383,8 +383,8 @@ impl OptionList {
         options
     }
 
-    /// Checks that the subvolume which was opened is that of both options, where both are there: as
-    /// in a line of fstab that was made of what Linux shows of a mount.
+    /// Fails if both options for a subvolume were given, and the opened subvolume is not that of
+    /// both. Linux shows both in its mount table, from which lines of fstab are copied.
     pub(super) fn check_subvolume(&self, opened: TreeId) -> Result<()> {
         match (&self.subvolume_path, self.subvolume_id) {
             (Some(path), Some(id)) if id != opened => {
@@ -447,7 +447,7 @@ mod tests {
         assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
     }
 
-    /// What is listed is known, and what is known and has a meaning is listed.
+    /// Options in the help are accepted, and options with an effect are in the help.
     #[test]
     fn the_help_lists_the_options() {
         let names = HELP.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_kept_to_be_told() {
+    fn option_without_effect_is_kept_for_the_remark() {
         let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
         assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2", "compress=no"]);
         let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_by_name() {
+    fn wrong_option_is_refused_by_name() {
         for (list, says) in [
             (
                 "ro,degraded",

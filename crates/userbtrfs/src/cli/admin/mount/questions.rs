@@ -1,8 +1,8 @@
-//! What the server of a mount answers who asks through its control socket.
+//! The answers of a mount's server to requests through its control socket.
 //!
-//! 1. A question is a line of a command, and is read like one; what is printed is the answer.
-//! 2. While nobody follows the trace, none is made. Who follows and does not read loses lines, and
-//!    is told how many; nobody's fsync waits for that.
+//! 1. A request is a command line, and is parsed as one; the output is the answer.
+//! 2. Fsyncs are traced only while there is a follower. A follower that does not read in time loses
+//!    lines, and gets their number; no fsync waits for a follower.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,7 +27,7 @@ use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
 use crate::cli::report::{in_a_line, message};
 
-/// A question.
+/// A request.
 #[derive(Parser)]
 #[command(name = "", no_binary_name = true)]
 struct Question {
@@ -46,7 +46,7 @@ enum Asked {
     /// Answered when the mount has ended.
     Wait,
     Umount {
-        /// End it, whoever uses it.
+        /// Unmount even if busy.
         #[arg(long)]
         force: bool,
         point: PathBuf,
@@ -65,17 +65,17 @@ enum Asked {
     },
 }
 
-/// What questions are about.
+/// The mount that requests are about.
 struct Served {
     stats_handle: StatsHandle,
     unmount_handle: UnmountHandle,
     shared: Weak<SharedMounts>,
-    /// Nothing where the mount is only read.
+    /// `None` if the mount is read-only.
     switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
 }
 
-/// Answers from now on who asks about a mount. To be dropped before the mount ends.
+/// Answers requests about a mount. The result must be dropped before the mount ends.
 pub(super) fn listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
     let served = Served {
@@ -119,7 +119,7 @@ impl Served {
         Ok(Answer::Whole(out))
     }
 
-    /// Ends the mount. Where that only takes one of several places away, it says so at once.
+    /// Ends the mount; if only one of several mount points is removed, answers so at once.
     fn umount(&self, force: bool, point: &Path) -> Result<Answer> {
         let handle = self.unmount_handle.clone();
         ensure!(point == handle.point(), "{}", umount::OTHER_PLACE);
@@ -169,7 +169,7 @@ impl Served {
     }
 }
 
-/// Those who want to know of each fsync.
+/// The followers of the trace.
 #[derive(Default)]
 struct Followers(Mutex<Vec<Follower>>);
 
@@ -177,7 +177,7 @@ struct Follower {
     number: u64,
     format: Format,
     reply_stream: ReplyStream,
-    /// Lines since the last one that it got.
+    /// The number of lines lost since the last line that was sent.
     lost: u64,
 }
 
@@ -200,13 +200,13 @@ impl Follower {
         };
         match self.reply_stream.send(lines.as_bytes()) {
             Sent::Whole => self.lost = 0,
-            // Who is gone is soon taken from the list.
+            // A follower that has ended is soon removed from the list.
             Sent::Lost | Sent::Gone => self.lost += 1,
         }
     }
 }
 
-/// As long as it lives, a follower is told.
+/// A guard of an entry in the list of followers.
 struct Following {
     served: Arc<Served>,
     number: u64,

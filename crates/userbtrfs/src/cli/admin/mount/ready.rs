@@ -1,9 +1,9 @@
 //! Mounting in the background.
 //!
-//! The command runs itself once more, in the foreground, and waits until that says on its standard
-//! output that the mount can be used; or until it ends, whose exit status it takes. What is wrong
-//! before that, the other says on the standard error that both share. After that it has none, nor
-//! a terminal.
+//! The command runs itself again, in the foreground, as the server. It waits until the server
+//! prints on its stdout that the mount can be used, or ends with the exit status of the server.
+//! Until then the server prints errors on the stderr that both share; after that it has no stderr
+//! and no terminal.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -18,10 +18,10 @@ use nix::libc;
 use super::MountArgs;
 use crate::cli::args::Global;
 
-/// What is said when the mount can be used.
+/// The line that the server prints when the mount can be used.
 const READY: &str = "ready\n";
 
-/// Has a process mount it, and waits until it is ready.
+/// Starts the server, and waits until the mount can be used.
 pub(super) fn in_background(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     let mut child = command(global, args)?.spawn().context("the server")?;
     let output = child.stdout.take().context("the server has no output")?;
@@ -36,7 +36,7 @@ pub(super) fn in_background(global: &Global, args: &MountArgs) -> Result<ExitCod
 
 fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("the command itself")?);
-    // Whatever it was called as.
+    // The command may have been called as a helper of mount(8).
     command.arg0("userbtrfs").args(["mount", "--say-ready"]);
     command.args(args.options.iter().map(|list| {
         let mut option = std::ffi::OsString::from("--options=");
@@ -51,23 +51,23 @@ fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     Ok(command)
 }
 
-/// Closes the descriptors that the caller left open, but for standard input, output and error: a
-/// server that keeps the end of a pipe or a lock would keep others waiting until it is unmounted.
+/// Closes the descriptors that the caller left open, except stdin, stdout and stderr: if a server
+/// kept the end of a pipe or a lock, other processes would wait until it is unmounted.
 ///
-/// To be called before anything is opened.
+/// Must be called before anything is opened.
 pub(super) fn close_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else { return };
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let inherited = numbers.filter(|number: &RawFd| *number > libc::STDERR_FILENO);
     for number in inherited.collect::<Vec<_>>() {
-        // One of them is that of the listing, which is closed already.
+        // One of them is that of the listing, which is closed by now.
         let _ = nix::unistd::close(number);
     }
 }
 
-/// Says that the mount can be used, and lets go of whoever started it.
+/// Prints that the mount can be used, and detaches from the process that started the server.
 pub(super) fn say() -> Result<()> {
-    // It fails only for who leads its group, and has no terminal to let go of.
+    // It fails only for the leader of a process group, which has no terminal then.
     let _ = rustix::process::setsid();
     env::set_current_dir("/")?;
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;

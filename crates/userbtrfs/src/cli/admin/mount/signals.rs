@@ -6,20 +6,20 @@ use std::io;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// From now on they are given to who asks, but those that this process was started to ignore, as by
-/// nohup(1).
+/// Catches the signals, except those that this process was started to ignore, as by nohup(1); the
+/// caller reads them from the result.
 pub(super) fn heed() -> io::Result<Signals> {
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     Signals::new([SIGHUP, SIGINT, SIGTERM].iter().filter(|signal| !is_in(ignored, **signal)))
 }
 
-/// The set of signals that `/proc/PID/status` says are ignored.
+/// Returns the set of ignored signals in the text of `/proc/PID/status`.
 fn ignored(status: &str) -> u64 {
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Signals are counted from 1 on.
+/// Returns true if a set contains a signal; signals are numbered from 1.
 fn is_in(set: u64, signal: i32) -> bool {
     set >> (signal - 1) & 1 == 1
 }
