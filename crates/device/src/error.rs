@@ -145,7 +145,7 @@ pub enum DeviceError {
     },
     /// The image is open for writing already, in this or another process; or it is open for
     /// reading with writers excluded, and was to be opened for writing.
-    #[error("{device}: is locked: it is open for writing already, or mounted to be read")]
+    #[error("{device}: is locked: open for writing or mounted")]
     Locked {
         /// The path.
         device: Box<str>,

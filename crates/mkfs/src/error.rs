@@ -17,7 +17,7 @@ pub enum MkfsError {
         have: u64,
     },
     /// The device has existing content.
-    #[error("there is {found} on it already; not overwritten without force")]
+    #[error("contains {found} (use --force to overwrite)")]
     NotEmpty {
         /// A description of the content.
         found: &'static str,

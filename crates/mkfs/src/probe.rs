@@ -107,8 +107,8 @@ type Sign = (u64, &'static [u8], &'static str);
 
 /// All signatures that fit on a device of `len` bytes.
 fn signs(len: u64) -> impl Iterator<Item = Sign> {
-    let copies = SUPERBLOCK_OFFSETS
-        .map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem, or a part of one,"));
+    let copies =
+        SUPERBLOCK_OFFSETS.map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem"));
     let end = len & !(ZFS_LABEL - 1);
     let last = [2, 1].map(|labels| end.checked_sub(labels * ZFS_LABEL));
     let labels = [Some(0), Some(ZFS_LABEL)].into_iter().chain(last).flatten();

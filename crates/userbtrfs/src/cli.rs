@@ -34,8 +34,8 @@ use report::{complain, message, printed, unless_closed};
 use shell::prompt::ShellArgs;
 use verb::FileVerb;
 
-/// btrfs in user space: look into images and block devices, copy out of them and into them, change
-/// them, and mount them, without the kernel's btrfs.
+/// btrfs in user space: read, make, change and mount images and block devices without the kernel
+/// driver
 #[derive(Parser)]
 #[command(name = "userbtrfs", version)]
 struct Args {
@@ -48,11 +48,11 @@ struct Args {
 /// A verb with its arguments.
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a filesystem, in a file that is made for it if there is none
+    /// Make a filesystem; create the image file if it does not exist
     Mkfs(MkfsArgs),
     #[command(flatten)]
     Files(FileVerb<RootArgs, WriteArgs>),
-    /// Do all this to one image: a command a line, from a prompt or a script
+    /// Run commands on one image, interactively or from stdin
     Shell(ShellArgs),
     /// Mount an image by FUSE
     Mount(MountArgs),
@@ -61,18 +61,17 @@ enum Verb {
     /// Act on a mounted filesystem
     #[command(subcommand)]
     Filesystem(FilesystemVerb),
-    /// Show how a mount is, and what was counted since it began
+    /// Show the state and counters of a mount
     Stats(StatsArgs),
-    /// Print a line for each fsync in a mount, until that ends: how it went, how much, and where
-    /// its time went
+    /// Print result, amount and timing of each fsync, until the mount ends
     Trace(TraceMountArgs),
-    /// Show subvolumes and snapshots, of an image or of a mount
+    /// Show subvolumes and snapshots of an image or a mount
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),
-    /// Show what is on disk
+    /// Print on-disk structures
     #[command(subcommand)]
     Dump(DumpVerb),
-    /// Settle what was fsynced and not committed before a crash
+    /// Replay, salvage or discard a pending log
     #[command(subcommand)]
     Log(LogVerb),
 }
@@ -81,7 +80,7 @@ enum Verb {
 pub(crate) fn run() -> ExitCode {
     host::signals::survive_file_size_limit();
     let args = match admin::mount::helper::arguments(std::env::args_os()) {
-        Called::Command(arguments) => Args::try_parse_from(arguments),
+        Called::Command(arguments) => verb::parse(arguments, "userbtrfs ", "<IMAGE> "),
         Called::Nothing => return ExitCode::SUCCESS,
     };
     let done = match args {

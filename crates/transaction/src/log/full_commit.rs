@@ -57,16 +57,16 @@ impl FullCommitReason {
 impl fmt::Display for FullCommitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Disabled => "logs are disabled",
-            Self::NewBlockGroup => "a block group is new",
-            Self::NoSpace => "no space for a log",
-            Self::Failed => "a log failed",
-            Self::DataFailed => "data failed",
+            Self::Disabled => "tree log disabled",
+            Self::NewBlockGroup => "new block group",
+            Self::NoSpace => "no space for the log",
+            Self::Failed => "log write error",
+            Self::DataFailed => "data write error",
             Self::TooManyExtents => "too many extents",
-            Self::LargeItem => "an item is large",
-            Self::Forgotten => "an inode was forgotten",
-            Self::SpaceBehindEnd => "space behind an end changed",
-            Self::NameMoved => "a name moved",
+            Self::LargeItem => "large item",
+            Self::Forgotten => "log tracking overflow",
+            Self::SpaceBehindEnd => "preallocation beyond EOF changed",
+            Self::NameMoved => "name moved",
         })
     }
 }

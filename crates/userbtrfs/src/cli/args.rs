@@ -7,17 +7,20 @@ use clap::ValueEnum;
 use super::host::image::ImageArgs;
 use super::sizes::size;
 
+/// The heading of the global options in the help.
+const GLOBAL: &str = "Global options";
+
 /// The options of all verbs.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Global {
-    /// How to print data
-    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true, help_heading = GLOBAL)]
     pub(crate) format: Format,
-    /// Say no more than the errors
-    #[arg(short, long, global = true)]
+    /// Print errors only
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
-    /// Say what is done
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    /// Print progress
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: u8,
 }
 
@@ -35,9 +38,9 @@ impl Global {
 /// The output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Text
     Text,
-    /// For programs
+    /// JSON
     Json,
 }
 
@@ -46,20 +49,19 @@ pub(crate) enum Format {
 pub(crate) struct RootArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// Start paths at the subvolume of this path, not at the default one
+    /// Resolve paths from the subvolume at PATH [default: the default subvolume]
     #[arg(long, value_name = "PATH")]
     pub(crate) subvol: Option<OsString>,
-    /// Start paths at the subvolume of this number; 5 is the top level
+    /// Resolve paths from the subvolume with this ID (5: top level)
     #[arg(long, value_name = "ID", conflicts_with = "subvol")]
     pub(crate) subvolid: Option<u64>,
-    /// The bound of memory for caches
+    /// Maximum memory for caches and unwritten data
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: u64,
-    /// Go past the page cache; by default block devices do, and what is large of an image that is
-    /// written
+    /// Use O_DIRECT [auto: block devices, and large I/O on writable images]
     #[arg(long, value_enum, default_value_t = DirectIo::Auto)]
     pub(crate) direct: DirectIo,
-    /// Leave a log that is pending alone: what was fsynced since the last commit is not shown
+    /// Ignore a pending log (hides what was fsynced since the last commit)
     #[arg(long)]
     pub(crate) no_log_replay: bool,
 }
@@ -69,7 +71,7 @@ pub(crate) struct RootArgs {
 pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
-    /// Give space that is free again back to the device: an image file gets holes there
+    /// Discard freed space (makes holes in an image file)
     #[arg(long)]
     pub(crate) discard: bool,
 }
@@ -77,11 +79,11 @@ pub(crate) struct WriteArgs {
 /// Whether I/O bypasses the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DirectIo {
-    /// As is best for it
+    /// Choose by device
     Auto,
-    /// Yes, or fail
+    /// Fail if unsupported
     On,
-    /// No
+    /// Never
     Off,
 }
 
@@ -89,13 +91,13 @@ pub(crate) enum DirectIo {
 #[command(disable_help_flag = true)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of ls")]
 pub(crate) struct LsArgs {
-    /// What to list
+    /// Paths to list
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<OsString>,
     /// Show attributes
     #[arg(short)]
     pub(crate) long: bool,
-    /// Show names that start with a dot
+    /// Include names that start with a dot
     #[arg(short)]
     pub(crate) all: bool,
     /// With -l, show sizes with a suffix, such as 1.5M
@@ -104,7 +106,7 @@ pub(crate) struct LsArgs {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// Show what is in directories below
+    /// List directories recursively
     #[arg(short = 'R')]
     pub(crate) recursive: bool,
 }
@@ -118,7 +120,7 @@ pub(crate) struct PathsArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct FindArgs {
-    /// Where to start
+    /// Path to start at
     #[arg(default_value = "/")]
     pub(crate) path: OsString,
     /// End each path with NUL, not with a newline
@@ -128,14 +130,13 @@ pub(crate) struct FindArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct GetArgs {
-    /// Paths inside the image, then where to copy them: into a directory that is there, or
-    /// to a new name
-    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    /// Sources, then a directory or a new name
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Leave out subvolumes below the sources
+    /// Skip subvolumes below the sources
     #[arg(short = 'x', long)]
     pub(crate) one_subvolume: bool,
-    /// How many files to copy at the same time
+    /// Number of files to copy in parallel
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
 }
@@ -143,13 +144,13 @@ pub(crate) struct GetArgs {
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct DfArgs {
-    /// Print sizes with a suffix, which is the default
+    /// Print sizes with a suffix (default)
     #[arg(short = 'h', long)]
     human_readable: bool,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// Print exact bytes
+    /// Print sizes in bytes
     #[arg(short = 'b', long)]
     pub(crate) raw: bool,
 }

@@ -44,12 +44,12 @@ pub(crate) struct Reach {
     pub(crate) follow: bool,
 }
 
-/// Calls `act` with the inode at each path and, if `reach` says so, with those below it.
+/// Calls `act` with each path and its inode and, if `reach` says so, with those below it.
 pub(crate) fn each_inode(
     filesystem: &Filesystem,
     paths: &[OsString],
     reach: Reach,
-    act: impl Fn(&Inode) -> Result<()>,
+    act: impl Fn(&[u8], &Inode) -> Result<()>,
 ) -> Result<ExitCode> {
     let failures = ExitStatus::default();
     for path in paths {
@@ -59,7 +59,7 @@ pub(crate) fn each_inode(
                 true => filesystem.lookup(bytes)?,
                 false => filesystem.lookup_no_follow(bytes)?,
             };
-            act(&inode)?;
+            act(bytes, &inode)?;
             if reach.recursive && inode.metadata()?.is_dir() {
                 below(filesystem, bytes, &failures, &act)?;
             }
@@ -74,13 +74,13 @@ fn below(
     filesystem: &Filesystem,
     path: &[u8],
     failures: &ExitStatus,
-    act: impl Fn(&Inode) -> Result<()>,
+    act: impl Fn(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     // The slash names the directory even if the path is a link.
     for met in filesystem.walk([path, b"/"].concat())?.skip(1) {
-        let done = met
-            .map_err(anyhow::Error::from)
-            .and_then(|met| act(&met.inode).with_context(|| Quoted(&met.path).to_string()));
+        let done = met.map_err(anyhow::Error::from).and_then(|met| {
+            act(&met.path, &met.inode).with_context(|| Quoted(&met.path).to_string())
+        });
         failures.note(done)?;
     }
     Ok(())
@@ -114,7 +114,7 @@ impl<'a> Destination<'a> {
         if !self.into {
             return Ok(self.path.to_vec());
         }
-        let name = last_name(source).ok_or_else(|| anyhow!("it has no name to keep"))?;
+        let name = last_name(source).ok_or_else(|| anyhow!("source has no file name"))?;
         Ok(join_path(self.path, name))
     }
 }

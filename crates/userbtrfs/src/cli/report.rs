@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow};
 
-use super::args::Global;
+use super::args::{Format, Global};
 
 /// Returns true if an error is that of a pipe whose reader has closed it.
 pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -98,7 +98,39 @@ pub(super) fn in_a_line(error: &clap::Error) -> anyhow::Error {
 /// Prints a message on stderr.
 pub(super) fn complain(message: &str) {
     // An error of stderr cannot be reported.
-    let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+    let _ = writeln!(io::stderr(), "userbtrfs: {}", without_os_error(message));
+}
+
+/// Removes the suffix ` (os error N)` of each system error in a message.
+pub(super) fn without_os_error(message: &str) -> String {
+    const START: &str = " (os error ";
+    let mut parts = message.split(START);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let number = part.split_once(')').and_then(|(number, rest)| {
+            let error = io::Error::from_raw_os_error(number.parse().ok()?).to_string();
+            let description = error.strip_suffix(&format!("{START}{number})"))?;
+            text.ends_with(description).then_some(rest)
+        });
+        match number {
+            Some(rest) => text.push_str(rest),
+            None => text.extend([START, part]),
+        }
+    }
+    text
+}
+
+/// Prints a line about a completed step on stdout, if `--verbose` is given and the output is text.
+pub(super) fn progress(global: &Global, line: impl FnOnce() -> String) -> Result<()> {
+    if !is_verbose(global) {
+        return Ok(());
+    }
+    printed(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
+}
+
+/// Returns true if [`progress`] prints.
+pub(super) fn is_verbose(global: &Global) -> bool {
+    global.verbose > 0 && !global.quiet && global.format == Format::Text
 }
 
 /// True after a failure that did not end the verb.
@@ -135,5 +167,17 @@ mod tests {
         assert_eq!(message(&error), format!("/x: {}", missing()));
         let error = anyhow::Error::from(missing()).context("what");
         assert_eq!(message(&error), format!("what: {}", missing()));
+    }
+
+    #[test]
+    fn message_has_no_numbers_of_system_errors() {
+        let [missing, full] = [2, 28].map(io::Error::from_raw_os_error);
+        assert_eq!(without_os_error(&missing.to_string()), "No such file or directory");
+        let both = format!("/x: {missing} (hint): {full}");
+        let plain = "/x: No such file or directory (hint): No space left on device";
+        assert_eq!(without_os_error(&both), plain);
+        for name in ["/a (os error 2)", "/a (os error x): b", "(os error "] {
+            assert_eq!(without_os_error(name), name);
+        }
     }
 }

@@ -17,10 +17,15 @@ pub(crate) fn mode(metadata: &Metadata) -> String {
         FileKind::Fifo => 'p',
         FileKind::Socket => 's',
     };
-    let mut text = String::from(kind);
+    format!("{kind}{}", permissions(metadata.mode))
+}
+
+/// Returns permissions as `ls -l` shows them.
+pub(crate) fn permissions(mode: u32) -> String {
+    let mut text = String::new();
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let bits = metadata.mode >> shift;
-        let set = metadata.mode & special != 0;
+        let bits = mode >> shift;
+        let set = mode & special != 0;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
         text.push(match (bits & 1 != 0, set) {

@@ -4,10 +4,11 @@
 //! 1. There is one list of these verbs, [`FileVerb`]; the arguments for the image are a parameter
 //!    of it.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Arg, Subcommand};
+use clap::{Arg, Command, Parser, Subcommand};
 
 use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
@@ -54,9 +55,9 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     Stat(WithImage<R, StatArgs>),
     /// Print the content of files
     Cat(WithImage<R, CatArgs>),
-    /// List everything below a path, a path a line
+    /// List all paths below a path, one per line
     Find(WithImage<R, FindArgs>),
-    /// Show how full it is, by kind of space
+    /// Show space usage by block group type
     Df(WithImage<R, DfArgs>),
     /// Copy trees out, as `cp -a` does
     Get(WithImage<R, GetArgs>),
@@ -66,19 +67,19 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     Cp(WithImage<W, CpArgs>),
     /// Make directories
     Mkdir(WithImage<W, MkdirArgs>),
-    /// Remove files, and directories with what is in them
+    /// Remove files and directories
     Rm(WithImage<W, RmArgs>),
-    /// Give files other names
+    /// Rename files
     Mv(WithImage<W, MvArgs>),
-    /// Give files more names, or make symbolic links
+    /// Make hard links or symbolic links
     Ln(WithImage<W, LnArgs>),
     /// Change permissions
     Chmod(WithImage<W, ChmodArgs>),
     /// Change owners
     Chown(WithImage<W, ChownArgs>),
-    /// Make files longer or shorter; those that are not there are made
+    /// Change file sizes; create missing files
     Truncate(WithImage<W, TruncateArgs>),
-    /// Set space of files aside, or give it back
+    /// Allocate or free space of files
     #[command(mut_args(rename_image_offset))]
     Fallocate(WithImage<W, FallocateArgs>),
     /// Show extended attributes
@@ -160,6 +161,26 @@ readers! {
     FindArgs => find::run,
     DfArgs => df::run,
     GetArgs => get::run,
+}
+
+/// The verbs whose last path is the destination, and the name of their other paths.
+const WITH_DESTINATION: [(&str, &str); 5] =
+    [("get", "SRC"), ("put", "SRC"), ("cp", "SRC"), ("mv", "SRC"), ("ln", "TARGET")];
+
+/// Parses a command line. The usage of a verb with a destination is that of coreutils; `program`
+/// and `image` are the words before and after the name of the verb, which the shell does not have.
+pub(crate) fn parse<P: Parser>(
+    words: impl IntoIterator<Item = OsString>,
+    program: &str,
+    image: &str,
+) -> Result<P, clap::Error> {
+    let usage = |command: Command, (verb, paths): (&str, &str)| {
+        let usage = format!("{program}{verb} [OPTIONS] {image}<{paths}>... <DEST>");
+        command.mut_subcommand(verb, |verb| verb.override_usage(usage))
+    };
+    let mut command = WITH_DESTINATION.into_iter().fold(P::command(), usage);
+    let mut matches = command.try_get_matches_from_mut(words)?;
+    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// Opens the image, runs a verb, and closes the image.

@@ -126,18 +126,29 @@ pub enum ImportError {
 /// A callback for each failure.
 type Report<'a> = dyn Fn(ImportError) + 'a;
 
+/// A callback for each new file and directory, with its path in the source, and its path below the
+/// copy of the whole source, which is empty for that itself.
+pub type Observer<'a> = dyn Fn(&Path, &[u8]) + Sync + 'a;
+
 /// A copy of one or more trees into a filesystem. Hard links between the trees are kept, as with
 /// one call of `cp -a`.
 pub struct Importer<'a> {
     options: ImportOptions,
     progress: &'a Progress,
     links: Mutex<Links>,
+    observer: Option<&'a Observer<'a>>,
 }
 
 impl<'a> Importer<'a> {
     /// Creates a copy that counts its work in `progress`.
     pub fn new(options: ImportOptions, progress: &'a Progress) -> Self {
-        Self { options, progress, links: Mutex::default() }
+        Self { options, progress, links: Mutex::default(), observer: None }
+    }
+
+    /// Sets a callback for each file that is complete, and each directory that is made.
+    #[must_use]
+    pub fn observe(self, observer: &'a Observer<'a>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Copies the tree at `source` to `name` in `dir`. An existing directory is filled; an existing

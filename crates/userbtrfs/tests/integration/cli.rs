@@ -109,6 +109,34 @@ fn missing_or_invalid_image_is_named() {
 }
 
 #[test]
+fn system_error_is_printed_without_its_number() {
+    let made = Bench::new(&small());
+    let none = made.at("none");
+    let named = format!("userbtrfs: {}: No such file or directory\n", none.display());
+    assert_eq!(verb("ls", &none, &[]).bad(), named);
+    let named = format!("userbtrfs: get: {}: ", made.at("no").display());
+    let said = made.verb("get", &["/small", made.at("no/copy").to_str().unwrap()]).bad();
+    assert!(!said.contains("os error"), "{said}");
+    assert_says(&said, &[&named, "No such file or directory"]);
+    let point = run(["stats".as_ref(), none.as_os_str()]).bad();
+    assert!(!point.contains("os error"), "{point}");
+}
+
+#[test]
+fn usage_names_the_destination_once() {
+    for (name, usage) in [
+        ("get", "get [OPTIONS] <IMAGE> <SRC>... <DEST>"),
+        ("put", "put [OPTIONS] <IMAGE> <SRC>... <DEST>"),
+        ("cp", "cp [OPTIONS] <IMAGE> <SRC>... <DEST>"),
+        ("mv", "mv [OPTIONS] <IMAGE> <SRC>... <DEST>"),
+        ("ln", "ln [OPTIONS] <IMAGE> <TARGET>... <DEST>"),
+    ] {
+        let help = run([name, "--help"]).good();
+        assert_says(&help, &[&format!("Usage: userbtrfs {usage}\n"), "Global options:"]);
+    }
+}
+
+#[test]
 fn an_unknown_path_is_named_and_the_others_are_done() {
     let bench = Bench::new(&small());
     let expected = "userbtrfs: /no: no such file or directory\n";

@@ -66,7 +66,7 @@ fn script_cut_short_by_closed_stdout_fails() {
     let made = Made::new();
     unread(&made, "shell", &[], "mkdir /a\nls /\n\n # nothing is left\n").good();
     let said = unread(&made, "shell", &[], "mkdir /b\nls /\n\nmkdir /c\n").bad();
-    assert_says(&said, &["the rest of the input is not done"]);
+    assert_says(&said, &["stdout closed; remaining commands skipped"]);
     unread(&made, "shell", &[], "ls /none /").bad();
     assert_eq!(made.paths(), ["/a", "/b"]);
 }

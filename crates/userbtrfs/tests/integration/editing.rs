@@ -123,6 +123,14 @@ fn attributes_are_set_shown_and_removed() {
     assert_eq!(one, "# file: /f\nuser.hex=0x00ff\n\n");
     assert_eq!(made.verb("getfattr --only-values -n user.base64", &["/f"]).good(), "AB");
     assert_says(&made.verb("getfattr -m -", &["/f"]).good(), &["trusted.none"]);
+    for words in ["getfattr --format json -n user.base64", "getfattr --format json -d"] {
+        let text = made.verb(words, &["/f"]).good();
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["getfattr"][0]["path"], "/f");
+        assert_eq!(document["getfattr"][0]["xattrs"]["user.base64"], "\"AB\"");
+    }
+    let hex = made.verb("getfattr --format json -e hex -n user.base64", &["/f"]).good();
+    assert_says(&hex, &["\"0x4142\""]);
     made.judge();
     made.does("setfattr", &["-x", "user.hex", "/f"]);
     assert_says(
@@ -167,7 +175,10 @@ fn write_without_write_access_is_refused() {
     let made = Made::new();
     let before = std::fs::read(made.image()).unwrap();
     let open = made.open_for_writing();
-    assert_says(&made.verb("mkdir", &["/a"]).bad(), &["image", "open for writing already"]);
+    assert_says(
+        &made.verb("mkdir", &["/a"]).bad(),
+        &["image", "is locked: open for writing or mounted"],
+    );
     open.close().unwrap();
     let only_read = made.open();
     assert!(!only_read.is_writable());

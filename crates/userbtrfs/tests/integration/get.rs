@@ -402,7 +402,7 @@ fn shell(bench: &Bench) -> (Child, ChildStdin) {
     (child, input)
 }
 
-const STOPPED: &str = "userbtrfs: get: stopped; what was not complete is removed";
+const STOPPED: &str = "userbtrfs: get: interrupted; incomplete files were removed";
 
 #[test]
 fn a_signal_ends_get_and_leaves_no_incomplete_file() {

@@ -46,6 +46,7 @@ mod support;
 mod surroundings;
 mod tree_blocks;
 mod umount;
+mod verbose;
 mod whole_disks;
 mod worsening;
 mod writing;

@@ -240,7 +240,7 @@ fn a_second_writer_is_refused_while_the_first_is_open_and_waits_while_it_closes(
     let made = Made::new();
     let first = made.open_for_writing();
     let second = refusal(OpenOptions::new().write(true).open(made.image()));
-    assert_says(&second, &["image", "open for writing already"]);
+    assert_says(&second, &["image", "is locked: open for writing or mounted"]);
     assert_eq!(second.errno(), 16);
     first.create_dir("/first", 0o755).unwrap();
     first.volume().closing();

@@ -61,7 +61,7 @@ impl Demo {
         let (status, time) = (output.status, Some(start.elapsed()));
         // Without privilege no device can be made; the comparison finds any other missing file.
         ensure!(status.success() || !is_superuser(), "userbtrfs get: {status}");
-        let all_kept = !String::from_utf8_lossy(&output.stderr).contains("could not be kept");
+        let all_kept = !String::from_utf8_lossy(&output.stderr).contains("not preserved");
         Ok(Extracted { folder, all_kept, time })
     }
 

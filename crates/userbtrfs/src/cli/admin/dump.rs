@@ -22,11 +22,11 @@ use crate::cli::report::{fail, remark};
 /// The structures to print.
 #[derive(Subcommand)]
 pub(crate) enum DumpVerb {
-    /// The superblock
+    /// Print the superblock
     Super(DumpSuperArgs),
-    /// The trees
+    /// Print trees
     Tree(DumpTreeArgs),
-    /// The log that is pending, in words: what a replay would bring back
+    /// Print what a replay of the pending log would restore
     Log(LogArgs),
 }
 
@@ -34,10 +34,10 @@ pub(crate) enum DumpVerb {
 pub(crate) struct DumpSuperArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// Also the system chunks and the remembered roots
+    /// Include system chunks and backup roots
     #[arg(short, long)]
     pub(crate) full: bool,
-    /// The copy to show, 0 to 2
+    /// Superblock copy to print, 0 to 2
     #[arg(short = 's', long = "super", value_name = "N", value_parser = copy_number())]
     pub(crate) copy: Option<u8>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct DumpSuperArgs {
 pub(crate) struct DumpTreeArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// Only this tree, by its number or its name (fs, root, chunk, extent, ...)
+    /// Print this tree only, by number or name (fs, root, chunk, extent, ...)
     #[arg(short, long, value_name = "N")]
     pub(crate) tree: Option<String>,
 }

@@ -13,13 +13,13 @@ use crate::cli::args::Global;
 /// The operations on a mounted filesystem.
 #[derive(Subcommand)]
 pub(crate) enum FilesystemVerb {
-    /// Make everything that was written to a mount durable, by a commit
+    /// Commit everything written to a mount
     Sync(SyncArgs),
 }
 
 #[derive(clap::Args)]
 pub(crate) struct SyncArgs {
-    /// A path in the mount
+    /// Path in the mount
     path: PathBuf,
 }
 

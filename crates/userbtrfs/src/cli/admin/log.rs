@@ -24,11 +24,11 @@ use report::Report;
 /// The operations on a pending log.
 #[derive(Subcommand)]
 pub(crate) enum LogVerb {
-    /// Bring back what was fsynced since the last commit
+    /// Replay the log
     Replay(LogArgs),
-    /// Replay all but what is damaged, and list that; the exit status is then 1
+    /// Replay the log, skip damaged items and list them
     Salvage(SalvageArgs),
-    /// Show what would be lost, and throw it away
+    /// Show the log and discard it
     Discard(LogArgs),
 }
 
@@ -42,9 +42,8 @@ pub(crate) struct LogArgs {
 pub(crate) struct SalvageArgs {
     #[command(flatten)]
     log: LogArgs,
-    /// Replay contents of files of which a part is missing: there the file has what the last commit
-    /// has, or zeros. Without this option such a file keeps its contents of the last commit, and is
-    /// empty if it is new
+    /// Also replay files with missing ranges, which then hold the data of the last commit, or zeros
+    /// [default: such a file keeps the contents of the last commit, or is empty if it is new]
     #[arg(long)]
     partial: bool,
 }

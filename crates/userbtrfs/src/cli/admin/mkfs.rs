@@ -31,47 +31,45 @@ use crate::cli::verbs::chown::Owner;
 pub(crate) struct MkfsArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// How large to make the file; with --rootdir by default so that all fits, with half as much
-    /// room again
+    /// Size of a new file [default with --rootdir: 1.5 times the content]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) size: Option<u64>,
-    /// The label
+    /// Label
     #[arg(short = 'L', long)]
     pub(crate) label: Option<OsString>,
-    /// The filesystem's id; a random one by default
+    /// UUID [default: random]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// How everything is checksummed
+    /// Checksum algorithm
     #[arg(long, alias = "checksum", value_enum, default_value_t = Csum::Crc32c)]
     pub(crate) csum: Csum,
-    /// Bytes in a tree block, 4k to 64k; by default 16k, and 4k with mixed-bg
+    /// Size of a tree block, 4k to 64k [default: 16k; mixed-bg: 4k]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) nodesize: Option<u64>,
-    /// How metadata is kept; by default dup, and single with mixed-bg
+    /// Metadata profile [default: dup; mixed-bg: single]
     #[arg(short, long, value_enum, value_name = "PROFILE")]
     pub(crate) metadata: Option<ProfileArg>,
-    /// How data is kept; by default single
+    /// Data profile [default: single]
     #[arg(short, long, value_enum, value_name = "PROFILE")]
     pub(crate) data: Option<ProfileArg>,
-    /// Features to switch on, or off with ^ before the name: mixed-bg, block-group-tree,
-    /// free-space-tree
+    /// Features to enable, or disable with ^: mixed-bg, block-group-tree, free-space-tree
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Put what is in a directory in, as `put` does; where that fails there is no filesystem at
-    /// all, not even the one that --force gave up for it
+    /// Copy the content of DIR; if that fails no filesystem is made (one overwritten by --force is
+    /// lost)
     #[arg(short, long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
-    /// The owner and group of the root directory, and of all that --rootdir puts in, by number:
-    /// UID, UID:GID or :GID. Otherwise the root directory is root's, or as DIR is
+    /// Owner of the root directory and of all copied files: UID, UID:GID or :GID [default: root, or
+    /// as in DIR]
     #[arg(long)]
     pub(crate) owner: Option<Owner>,
     /// (not supported)
     #[arg(long, hide = true)]
     pub(crate) shrink: bool,
-    /// Overwrite what is there
+    /// Overwrite an existing filesystem
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Give what is there back to the device first: an image file becomes one hole
+    /// Discard the whole device first (an image file becomes one hole)
     #[arg(long)]
     pub(crate) discard: bool,
 }
@@ -195,10 +193,9 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
             check(args)?;
             let part = args.image.given_option().filter(|option| *option != "--no-lock");
             if let Some(option) = part {
-                bail!("no such file; {option} is for images that exist");
+                bail!("no such file; {option} applies to existing images only");
             }
-            let size = size(args, options)?
-                .context("there is no such file; --size says how large to make it")?;
+            let size = size(args, options)?.context("no such file; use --size to create it")?;
             check_size(size)?;
             File::create_new(&args.image.image)?;
             New { size: Some(size), was_there: false }
@@ -251,7 +248,7 @@ impl New {
 }
 
 fn check_size(size: u64) -> Result<()> {
-    ensure!(i64::try_from(size).is_ok(), "no file can be that large: {size} bytes");
+    ensure!(i64::try_from(size).is_ok(), "file too large: {size} bytes");
     Ok(())
 }
 
@@ -275,7 +272,7 @@ fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result
         return Ok(size);
     }
     let fits = args.size.is_none_or(|size| there.is_file() && there.len() == size);
-    ensure!(fits, "it is there already; --size is for files to be made");
+    ensure!(fits, "file exists; --size only applies to new files");
     Ok(None)
 }
 
@@ -307,7 +304,7 @@ fn make_and_fill(
     let Err(error) = filled.and_then(|()| go_on()) else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,
-        Err(why) => error.context(format!("an empty filesystem is left there ({why})")),
+        Err(why) => error.context(format!("an empty filesystem remains ({why})")),
     })
 }
 

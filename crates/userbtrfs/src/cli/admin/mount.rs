@@ -52,21 +52,21 @@ use shared::{HandedOver, SharedMounts};
 #[derive(clap::Args)]
 #[command(after_help = options::HELP)]
 pub(crate) struct MountArgs {
-    /// Mount options, with commas between them
+    /// Mount options, comma-separated
     #[arg(short, long, value_name = "OPTS")]
     options: Vec<OsString>,
-    /// Stay in the foreground until it is unmounted
+    /// Run in the foreground until unmounted
     #[arg(short, long)]
     foreground: bool,
-    /// Say on stdout when it is mounted, and let go of the terminal
+    /// Print a line on stdout when mounted, and detach from the terminal
     #[arg(long, hide = true)]
     say_ready: bool,
-    /// Take options that are not known
+    /// Accept unknown options
     #[arg(long, hide = true)]
     sloppy: bool,
     #[command(flatten)]
     image: ImageArgs,
-    /// The directory to mount it at
+    /// Mount point
     dir: PathBuf,
 }
 
@@ -259,7 +259,7 @@ impl<'a> MountTarget<'a> {
             let name = self.wishes.name.as_ref().filter(|_| self.is_claimed);
             let name = name.map(|name| format!("fsname={}", name.display()));
             for option in self.wishes.meaningless.iter().chain(&name) {
-                remark(self.global, &format!("mount: option {option} has no meaning here"));
+                remark(self.global, &format!("mount: option {option} has no effect"));
             }
         }
     }

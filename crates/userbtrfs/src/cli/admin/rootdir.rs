@@ -17,7 +17,7 @@ use userbtrfs::{OpenOptions, Profile};
 
 use crate::cli::args::{Format, Global};
 use crate::cli::verbs::chown::Owner;
-use crate::cli::verbs::copy_target::copy;
+use crate::cli::verbs::copy_target::{Steps, copy};
 
 /// Copies the content of `dir` into the new filesystem. If a part of it cannot be copied, the
 /// filesystem stays empty.
@@ -34,7 +34,7 @@ pub(in crate::cli) fn fill(
     // Only mkfs prints JSON.
     let global = Global { format: Format::Text, ..global.clone() };
     let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
-    let copied = copy("mkfs", &global, options, |inserter, report| {
+    let copied = copy("mkfs", &global, options, &Steps::none(), |inserter, report| {
         inserter.insert_content(dir, &filesystem.root(), report);
         Ok(())
     });
@@ -54,7 +54,7 @@ pub(in crate::cli) fn check(dir: &Path, image: &Path) -> Result<()> {
     ensure!(real.is_dir(), "{}: not a directory", named());
     let is_device = fs::metadata(image).is_ok_and(|there| !there.is_file());
     let inside = !is_device && real_path(image)?.starts_with(real);
-    ensure!(!inside, "it is in {}, which would be copied into it", named());
+    ensure!(!inside, "image is inside {}", named());
     Ok(())
 }
 
@@ -114,7 +114,7 @@ pub(in crate::cli) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
 pub(in crate::cli) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
     let need = Measure::of(dir)?.data * copies(options.data);
     let named = dir.display();
-    ensure!(need <= size, "the data in {named} takes {need} bytes, and it has room for {size}");
+    ensure!(need <= size, "not enough space: data in {named} needs {need} bytes, image has {size}");
     Ok(())
 }
 

@@ -15,24 +15,23 @@ use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
 use crate::cli::admin::mounted::ask;
 use crate::cli::args::{Format, Global};
 use crate::cli::output::write_json;
+use crate::cli::report::without_os_error;
 
 #[derive(clap::Args)]
 pub(crate) struct StatsArgs {
-    /// From now on drop what is written to the device, and go on serving, for tests: the image is
-    /// then what a cut of the power would leave. There is a way back only until something was
-    /// dropped
+    /// Discard all later writes, to simulate a power failure
     #[arg(long, value_enum, value_name = "ON|OFF")]
     drop_writes: Option<OnOff>,
-    /// Where an image is mounted
+    /// Mount point
     mountpoint: PathBuf,
 }
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOff {
-    /// It is.
+    /// Discard all writes
     On,
-    /// It is not.
+    /// Resume (only if nothing was discarded yet)
     Off,
 }
 
@@ -96,28 +95,35 @@ pub(crate) fn write(
             Ok(())
         }
         Format::Json => {
-            let counts = counters(&stats).map(|(name, count)| (name.replace(' ', "-"), count));
+            let counts = counters(&stats).map(|(name, count)| (key(name), count));
             let mut document = json_counts(counts);
             document["state"] = json!(state);
             document["why"] = json!(why);
-            document["commits"] = json_counts(causes);
-            document["commits-for-syncs"] = json_counts(reasons);
+            document["commits"] = json_counts(causes.map(|(name, count)| (key(&name), count)));
+            let reasons = reasons.map(|(name, count)| (key(&name), count));
+            document["commits_for_syncs"] = json_counts(reasons);
             if let Some(requests) = requests {
                 document["requests"] = json_counts(requests);
-                document["writes-dropped"] = json!(dropped);
+                document["writes_dropped"] = json!(dropped);
             }
             write_json(out, "stats", &document)
         }
     }
 }
 
+/// Returns the JSON key of a counter.
+fn key(name: &str) -> String {
+    name.to_lowercase().replace(' ', "_")
+}
+
 /// Returns the state, and the reason if writing has ended.
 fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
+    let reason = |error: userbtrfs::Error| without_os_error(&error.to_string());
     match filesystem.failure() {
         None if filesystem.is_writable() => ("read-write", None),
         None => ("read-only", None),
-        Some(why) if filesystem.is_shut_down() => ("shut down", Some(why.to_string())),
-        Some(why) => ("read-only", Some(why.to_string())),
+        Some(why) if filesystem.is_shut_down() => ("shut down", Some(reason(why))),
+        Some(why) => ("read-only", Some(reason(why))),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct RootOnlyArgs {
 pub(crate) struct SubvolumeShowArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
-    /// The path of the subvolume inside the image
+    /// Path of the subvolume in the image
     #[arg(default_value = "/")]
     pub(crate) path: OsString,
 }
@@ -72,7 +72,7 @@ fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
     ];
     let given = of_images.iter().find(|(_, given)| *given).map(|(option, _)| *option);
     match given.or_else(|| root.image.given_option()) {
-        Some(option) => bail!("{}: {option} is for images", image.display()),
+        Some(option) => bail!("{}: {option} applies to images only", image.display()),
         None => Ok(Some(image)),
     }
 }

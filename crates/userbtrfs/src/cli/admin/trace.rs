@@ -18,7 +18,7 @@ use crate::cli::args::{Format, Global};
 pub(crate) struct TraceArgs {
     #[arg(value_enum)]
     what: Traced,
-    /// Print no more of them
+    /// Stop tracing
     #[arg(long)]
     stop: bool,
 }
@@ -28,14 +28,14 @@ pub(crate) struct TraceArgs {
 pub(crate) struct TraceMountArgs {
     #[arg(value_enum)]
     what: Traced,
-    /// Where an image is mounted
+    /// Mount point
     mountpoint: PathBuf,
 }
 
 /// The operations that can be traced.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Traced {
-    /// Files and directories made durable
+    /// fsync of files and directories
     Fsync,
 }
 
@@ -95,7 +95,7 @@ fn document(record: &SyncRecord) -> String {
     });
     for (phase, time) in phases(record) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        document[format!("{phase}-us")] = us.into();
+        document[format!("{phase}_us").replace('-', "_")] = us.into();
     }
     document.to_string()
 }

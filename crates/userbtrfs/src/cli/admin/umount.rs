@@ -16,15 +16,13 @@ use crate::cli::report::{fail, message, remark};
 
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
-    /// End the mount though it is in use: what programs have written is kept, and what they ask
-    /// for from then on fails
+    /// Unmount even if busy; written data is kept, later requests fail
     #[arg(short, long, conflicts_with = "lazy")]
     force: bool,
-    /// Take the mount out of the tree of names now, and do not wait; it ends when it is not used
-    /// any more
+    /// Detach now; the mount ends when it is no longer in use
     #[arg(short, long)]
     lazy: bool,
-    /// Where images are mounted
+    /// Mount points
     #[arg(required = true, value_name = "DIR")]
     points: Vec<PathBuf>,
 }

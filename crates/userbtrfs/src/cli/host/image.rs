@@ -14,17 +14,16 @@ use crate::cli::sizes::size;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ImageArgs {
-    /// An image file or a block device
+    /// Image file or block device
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
-    /// The filesystem begins at this byte of the image
+    /// Offset of the filesystem in the image
     #[arg(long = "offset", value_name = "BYTES", value_parser = size)]
     pub(crate) image_offset: Option<u64>,
-    /// The filesystem is in partition N of the image, by its GPT or MBR
+    /// Partition number (GPT or MBR)
     #[arg(long, value_name = "N", conflicts_with = "image_offset")]
     pub(crate) partition: Option<u32>,
-    /// Open the image without a lock, where its filesystem has no locks: make sure that nobody else
-    /// has it open
+    /// Do not lock the image (for filesystems without locks; two writers destroy it)
     #[arg(long)]
     pub(crate) no_lock: bool,
 }

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The error of a copy that a signal stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped; what was not complete is removed")]
+#[error("interrupted; incomplete files were removed")]
 pub(in crate::cli) struct Stopped;
 
 /// A guard of the handlers of SIGINT and SIGTERM: the first signal sets a flag, so that the copy is
@@ -126,7 +126,7 @@ pub(in crate::cli) fn finish(
             "files": progress.files(),
             "others": progress.others(),
             "bytes": progress.bytes(),
-            "not-kept": progress.not_kept(),
+            "not_kept": progress.not_kept(),
             "errors": progress.errors(),
             "seconds": seconds,
         });
@@ -137,7 +137,7 @@ pub(in crate::cli) fn finish(
     }
     if progress.not_kept() > 0 {
         let count = progress.not_kept();
-        let words = format!("{count} of the owners and attributes could not be kept (-v)");
+        let words = format!("{count} owners or attributes not preserved (use -v to list them)");
         remark(global, &format!("{verb}: {words}"));
     }
     if progress.is_stopped() {

@@ -27,18 +27,18 @@ use crate::cli::paths::each;
 use crate::cli::report::{code_so_far, complain, in_a_line, is_closed_pipe, message};
 use crate::cli::session::{Access, Session};
 use crate::cli::shell::words::words;
-use crate::cli::verb::FileVerb;
+use crate::cli::verb::{self, FileVerb};
 
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Change nothing
+    /// Open the image read-only
     #[arg(short, long)]
     read_only: bool,
 }
 
-/// Lines of the shell: a verb and what it needs, without the image.
+/// Commands: a verb and its arguments, without the image
 #[derive(Parser)]
 #[command(name = "", no_binary_name = true)]
 struct Line {
@@ -52,17 +52,17 @@ struct Line {
 enum LineVerb {
     #[command(flatten)]
     Files(FileVerb<(), ()>),
-    /// Make everything durable
+    /// Commit all changes
     Sync,
-    /// Make files durable
+    /// fsync files
     Fsync(PathsArgs),
-    /// Show what was counted since the image was opened
+    /// Show state and counters
     Stats,
-    /// Print a line for each fsync that follows: how it went, how much, and where its time went
+    /// Print result, amount and timing of each later fsync
     Trace(TraceArgs),
-    /// End at once, and lose what is not durable
+    /// Exit without a commit
     Crash,
-    /// End in good order, as the end of the input does
+    /// Commit and exit
     #[command(alias = "quit")]
     Exit,
 }
@@ -123,7 +123,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     session.close()?;
     // Only now is the rest of the input read: its writer may wait until the image is closed.
     if is_unread && !input.is_terminal() && is_line_left(&mut input) {
-        complain("nobody reads what is printed: the rest of the input is not done");
+        complain("stdout closed; remaining commands skipped");
         worst = ExitCode::FAILURE;
     }
     Ok(worst)
@@ -145,7 +145,7 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
     if words.is_empty() {
         return Ok(Next::Line(ExitCode::SUCCESS));
     }
-    let line = match Line::try_parse_from(words.into_iter().map(OsString::from_vec)) {
+    let line: Line = match verb::parse(words.into_iter().map(OsString::from_vec), "", "") {
         Ok(line) => line,
         Err(help) if !help.use_stderr() => {
             help.print()?;

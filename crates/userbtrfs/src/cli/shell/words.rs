@@ -40,7 +40,7 @@ fn word(rest: &mut &[u8]) -> Result<Vec<u8>> {
 
 fn single_quoted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let Some(end) = rest.iter().position(|byte| *byte == b'\'') else {
-        bail!("a single quote is not closed");
+        bail!("unterminated single quote");
     };
     let (quoted, after) = (&rest[..end], &rest[end + 1..]);
     *rest = after;
@@ -56,7 +56,7 @@ fn double_quoted(rest: &mut &[u8], word: &mut Vec<u8>) -> Result<()> {
             (byte, _) => word.push(byte),
         }
     }
-    bail!("a double quote is not closed")
+    bail!("unterminated double quote")
 }
 
 fn next(rest: &mut &[u8]) -> Result<u8> {
@@ -65,7 +65,7 @@ fn next(rest: &mut &[u8]) -> Result<u8> {
             *rest = after;
             Ok(byte)
         }
-        _ => bail!("a backslash at the end"),
+        _ => bail!("trailing backslash"),
     }
 }
 

@@ -5,23 +5,25 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::Result;
-use userbtrfs::Attributes;
+use userbtrfs::{Attributes, Quoted};
 
 use crate::cli::paths::{Reach, each_inode};
+use crate::cli::report::progress;
 use crate::cli::session::{RunVerb, Session};
+use crate::cli::text::permissions;
 
 /// All bits that can be set.
 const ALL: u32 = 0o7777;
 
 #[derive(clap::Args)]
 pub(crate) struct ChmodArgs {
-    /// The permissions: in octal, or as in u=rwX,g-w,o=; without u, g, o or a, the umask is heeded
+    /// Mode, octal or symbolic (u=rwX,g-w,o=); the umask applies without u, g, o or a
     #[arg(allow_hyphen_values = true)]
     mode: Mode,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Go on to what is below
+    /// Change files and directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }
@@ -30,14 +32,26 @@ impl RunVerb for ChmodArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let reach = Reach { recursive: self.recursive, follow: true };
         let umask = umask();
-        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+        each_inode(&session.filesystem, &self.paths, reach, |path, inode| {
             let found = inode.metadata()?;
-            if !found.is_symlink() {
-                let mode = self.mode.apply(found.mode & ALL, found.is_dir(), umask);
-                inode.set_attributes(&Attributes { mode: Some(mode), ..Attributes::default() })?;
+            if found.is_symlink() {
+                return Ok(());
             }
-            Ok(())
+            let old = found.mode & ALL;
+            let mode = self.mode.apply(old, found.is_dir(), umask);
+            inode.set_attributes(&Attributes { mode: Some(mode), ..Attributes::default() })?;
+            progress(&session.global, || describe(path, old, mode))
         })
+    }
+}
+
+/// Returns the line of `--verbose`, as chmod(1) prints it.
+fn describe(path: &[u8], old: u32, new: u32) -> String {
+    let path = Quoted(path);
+    let shown = |mode| format!("{mode:04o} ({})", permissions(mode));
+    match old == new {
+        true => format!("mode of '{path}' retained as {}", shown(old)),
+        false => format!("mode of '{path}' changed from {} to {}", shown(old), shown(new)),
     }
 }
 

@@ -13,16 +13,16 @@ use crate::cli::session::{RunVerb, Session};
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct ChownArgs {
-    /// Numbers of the owner and the group: UID, UID:GID or :GID
+    /// Owner and group by number: UID, UID:GID or :GID
     #[arg(value_name = "OWNER")]
     owner: Owner,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Go on to what is below
+    /// Change files and directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Where a path is a link, change the link itself
+    /// Change symbolic links, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help
@@ -35,7 +35,7 @@ impl RunVerb for ChownArgs {
         let reach = Reach { recursive: self.recursive, follow: !self.no_dereference };
         let Owner { uid, gid } = self.owner;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
-        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+        each_inode(&session.filesystem, &self.paths, reach, |_, inode| {
             Ok(inode.set_attributes(&attributes)?)
         })
     }
@@ -55,7 +55,7 @@ impl FromStr for Owner {
         let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
         let owner = Self { uid: id(uid)?, gid: id(gid)? };
         match owner {
-            Self { uid: None, gid: None } => Err("neither owner nor group".to_owned()),
+            Self { uid: None, gid: None } => Err("missing owner and group".to_owned()),
             owner => Ok(owner),
         }
     }
@@ -67,7 +67,7 @@ fn id(text: &str) -> Result<Option<u32>, String> {
     }
     // The greatest number is -1, which means "no change" in chown(2).
     let number = text.parse().ok().filter(|number| *number != u32::MAX);
-    number.map(Some).ok_or_else(|| format!("{text}: not the number of a user or group"))
+    number.map(Some).ok_or_else(|| format!("{text}: invalid user or group ID"))
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! The copy into an image that `put`, `cp` and `mkfs --rootdir` share, and its destination.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::copy::import::{ImportError, ImportOptions, Importer, Progress};
-use userbtrfs::{Dir, Error, Filesystem};
+use userbtrfs::{Dir, Error, Filesystem, Quoted, join_path};
 
 use crate::cli::args::Global;
 use crate::cli::host::signals::{finish, raise_open_files, while_watched};
 use crate::cli::paths::last_name;
-use crate::cli::report::complain;
+use crate::cli::report::{self, complain};
 use crate::cli::text::shown;
 
 /// A callback for each failure.
@@ -22,11 +24,13 @@ pub(in crate::cli) fn copy(
     verb: &str,
     global: &Global,
     options: ImportOptions,
+    steps: &Steps<'_>,
     work: impl FnOnce(&Importer<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();
     let (progress, started) = (Progress::default(), Instant::now());
-    let inserter = Importer::new(options, &progress);
+    let observer = |source: &Path, below: &[u8]| steps.show(source, below);
+    let inserter = Importer::new(options, &progress).observe(&observer);
     let report = |error: ImportError| {
         let minor = matches!(error, ImportError::NotKept { .. });
         if !minor || global.verbose > 0 {
@@ -35,6 +39,39 @@ pub(in crate::cli) fn copy(
     };
     while_watched(global, &progress, || work(&inserter, &report))?;
     finish(verb, global, &progress, started)
+}
+
+/// The lines of `--verbose`: each new file, as cp(1) prints it.
+pub(in crate::cli) struct Steps<'a> {
+    /// `None` if no lines are printed.
+    global: Option<&'a Global>,
+    /// The path of the copy of the current source.
+    target: Mutex<Vec<u8>>,
+}
+
+impl<'a> Steps<'a> {
+    pub(in crate::cli) fn new(global: &'a Global) -> Self {
+        Self { global: Some(global), target: Mutex::default() }
+    }
+
+    /// Prints nothing.
+    pub(in crate::cli) fn none() -> Self {
+        Self { global: None, target: Mutex::default() }
+    }
+
+    /// Begins with another source, whose copy has this path.
+    pub(in crate::cli) fn begin(&self, target: Vec<u8>) {
+        *self.target.lock().expect("no thread panics with it") = target;
+    }
+
+    fn show(&self, source: &Path, below: &[u8]) {
+        let Some(global) = self.global else { return };
+        let top = self.target.lock().expect("no thread panics with it");
+        let target = if below.is_empty() { top.clone() } else { join_path(&top, below) };
+        let source = Quoted(source.as_os_str().as_encoded_bytes());
+        // If stdout fails, the copy continues; its summary or the exit reports that.
+        let _ = report::progress(global, || format!("'{source}' -> '{}'", Quoted(&target)));
+    }
 }
 
 /// The destination of the sources.
@@ -59,7 +96,15 @@ const LINKS_MAX: usize = 40;
 
 /// The destination of one source.
 pub(in crate::cli) enum Place {
-    Named(Dir, Vec<u8>),
+    /// A name in a directory.
+    Named {
+        /// The directory.
+        dir: Dir,
+        /// The name.
+        name: Vec<u8>,
+        /// The path of the copy, for messages.
+        path: Vec<u8>,
+    },
     /// The directory itself is filled.
     Inside(Dir),
 }
@@ -88,7 +133,10 @@ impl<'a> Target<'a> {
     /// A missing destination that ends with a slash is accepted only for a directory.
     pub(in crate::cli) fn of(&self, source: &OsStr, kind: SourceKind) -> Result<Place> {
         match (self.into.clone(), last_name(source.as_encoded_bytes())) {
-            (Some(dir), Some(name)) => Ok(Place::Named(dir, name.to_vec())),
+            (Some(dir), Some(name)) => {
+                let path = join_path(self.path.as_encoded_bytes(), name);
+                Ok(Place::Named { dir, name: name.to_vec(), path })
+            }
             (Some(dir), None) => Ok(Place::Inside(dir)),
             (None, _) => {
                 let path = self.path.as_encoded_bytes();
@@ -98,7 +146,7 @@ impl<'a> Target<'a> {
                     SourceKind::Other => self.filesystem.open_parent_of_file(path),
                 };
                 let (dir, name) = parent.with_context(|| shown(self.path))?;
-                Ok(Place::Named(dir, name))
+                Ok(Place::Named { dir, name, path: path.to_vec() })
             }
         }
     }

@@ -10,21 +10,20 @@ use userbtrfs::{Error, Filesystem, Inode};
 use crate::cli::report::{complain, message};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
-use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
+use crate::cli::verbs::copy_target::{Place, SourceKind, Steps, Target, copy};
 
 #[derive(clap::Args)]
 pub(crate) struct CpArgs {
-    /// What to copy, then where to, all inside the image: into a directory that is there, or to a
-    /// new name
-    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    /// Sources, then a directory or a new name
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Copy directories too, with what is in them; links are copied as links
+    /// Copy directories recursively; copy links as links
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep permissions, owners and times
+    /// Preserve permissions, owners and times
     #[arg(short, long)]
     preserve: bool,
-    /// Keep everything, hard links and extended attributes too; includes -r
+    /// Same as -r -p, with hard links and xattrs
     #[arg(short, long)]
     archive: bool,
 }
@@ -34,16 +33,21 @@ impl RunVerb for CpArgs {
         let filesystem = &session.filesystem;
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(filesystem, destination, sources.len())?;
+        let steps = Steps::new(&session.global);
         let mut missing = false;
-        let copied = copy("cp", &session.global, self.options(), |inserter, report| {
+        let copied = copy("cp", &session.global, self.options(), &steps, |inserter, report| {
             for source in sources {
                 let path = source.as_encoded_bytes();
                 match self.find(filesystem, path) {
                     Ok(found) => match target.of(source, kind_of(&found)?)? {
-                        Place::Named(dir, name) => {
+                        Place::Named { dir, name, path: copy } => {
+                            steps.begin(copy);
                             inserter.copy((&found, path), &dir, Some(&name), report);
                         }
-                        Place::Inside(dir) => inserter.copy((&found, path), &dir, None, report),
+                        Place::Inside(dir) => {
+                            steps.begin(destination.as_encoded_bytes().to_vec());
+                            inserter.copy((&found, path), &dir, None, report);
+                        }
                     },
                     Err(error) => {
                         complain(&message(&anyhow::Error::from(error).context(shown(source))));

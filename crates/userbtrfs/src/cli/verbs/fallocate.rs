@@ -12,22 +12,22 @@ use crate::cli::sizes::size;
 
 #[derive(clap::Args)]
 pub(crate) struct FallocateArgs {
-    /// How many bytes
+    /// Length of the range
     #[arg(short, long, value_name = "SIZE", value_parser = size)]
     length: u64,
-    /// Where they start
+    /// Offset of the range
     #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size)]
     offset: u64,
-    /// Leave the size of the file as it is
+    /// Keep the file size
     #[arg(short = 'n', long)]
     keep_size: bool,
-    /// Make it a hole, which gives its space back; the size stays
+    /// Punch a hole; implies --keep-size
     #[arg(short, long)]
     punch_hole: bool,
-    /// Make it zeros, with space set aside for them
+    /// Zero the range and allocate it
     #[arg(short, long, conflicts_with = "punch_hole")]
     zero_range: bool,
-    /// Paths inside the image; files that are not there are made
+    /// Paths inside the image; missing files are created
     #[arg(required = true)]
     paths: Vec<OsString>,
 }

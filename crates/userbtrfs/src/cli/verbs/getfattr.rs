@@ -18,25 +18,25 @@ use crate::cli::verbs::encoding::encode;
 
 #[derive(clap::Args)]
 pub(crate) struct GetfattrArgs {
-    /// Show this attribute with its value; otherwise all that match
+    /// Show this attribute and its value [default: all matching names]
     #[arg(short, long)]
     name: Option<OsString>,
     /// Show values too
     #[arg(short, long)]
     dump: bool,
-    /// Show those whose names begin so; - for all
+    /// Show names with this prefix (-: all)
     #[arg(short = 'm', long = "match", value_name = "START", default_value = "user.")]
     start: OsString,
-    /// How to show values; by default text where it is text, and base64
+    /// Encoding of values [default: text if printable, else base64]
     #[arg(short, long, value_enum)]
     encoding: Option<Encoding>,
-    /// Show values and nothing else
+    /// Print values only
     #[arg(long)]
     only_values: bool,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Where a path is a link, show what the link itself has
+    /// Do not follow symbolic links
     #[arg(long)]
     no_dereference: bool,
 }

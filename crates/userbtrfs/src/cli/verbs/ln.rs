@@ -12,10 +12,10 @@ use crate::cli::text::shown;
 
 #[derive(clap::Args)]
 pub(crate) struct LnArgs {
-    /// What to link to, then where: into a directory that is there, or to a new name
-    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "DEST"])]
+    /// Targets, then a directory or a new name
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Make symbolic links; their targets are kept as they are given
+    /// Make symbolic links; targets are stored as given
     #[arg(short, long)]
     symbolic: bool,
 }

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use userbtrfs::{Error, Filesystem, Quoted};
 
 use crate::cli::paths::each;
+use crate::cli::report::{is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chmod::octal;
 
@@ -14,10 +16,10 @@ pub(crate) struct MkdirArgs {
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Make what is missing on the way too; what is there is no error
+    /// Make parent directories as needed; no error if existing
     #[arg(short, long)]
     parents: bool,
-    /// The permissions, in octal
+    /// Mode, octal
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = octal)]
     mode: u32,
 }
@@ -26,11 +28,30 @@ impl RunVerb for MkdirArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         each(&self.paths, |path| {
-            match self.parents {
-                true => filesystem.create_dir_all(path, self.mode)?,
-                false => filesystem.create_dir(path, self.mode).map(drop)?,
+            let missing = match is_verbose(&session.global) {
+                true => self.missing(filesystem, path),
+                false => Vec::new(),
+            };
+            let made = match self.parents {
+                true => filesystem.create_dir_all(path, self.mode),
+                false => filesystem.create_dir(path, self.mode).map(drop),
+            };
+            for path in missing.into_iter().filter(|path| filesystem.open_dir(path).is_ok()) {
+                let line = || format!("mkdir: created directory '{}'", Quoted(path));
+                progress(&session.global, line)?;
             }
-            Ok(())
+            Ok(made?)
         })
+    }
+}
+
+impl MkdirArgs {
+    /// Returns the directories to be made for a path, parents first.
+    fn missing<'a>(&self, filesystem: &Filesystem, path: &'a [u8]) -> Vec<&'a [u8]> {
+        let is_end = |at: &usize| *at > 0 && path[*at] == b'/' && path[*at - 1] != b'/';
+        let parents = (0..path.len()).filter(is_end).filter(|_| self.parents).map(|at| &path[..at]);
+        let is_missing = |path: &&[u8]| matches!(filesystem.open_dir(path), Err(Error::NotFound));
+        let whole = (!self.parents || !path.ends_with(b"/")).then_some(path);
+        parents.chain(whole).filter(is_missing).collect()
     }
 }

@@ -4,26 +4,25 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::RenameMode;
+use userbtrfs::{Quoted, RenameMode};
 
 use crate::cli::paths::Destination;
-use crate::cli::report::ExitStatus;
+use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 
 #[derive(clap::Args)]
 pub(crate) struct MvArgs {
-    /// Paths inside the image, then where they go: into a directory that is there, or to a new
-    /// name
-    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    /// Sources, then a directory or a new name
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Replace nothing
+    /// Do not overwrite existing files
     #[arg(short, long, conflicts_with = "exchange")]
     no_clobber: bool,
-    /// Let both change places
+    /// Exchange source and destination
     #[arg(long)]
     exchange: bool,
-    /// Take DEST as the name itself, also where it is a directory
+    /// Treat DEST as a normal file name
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
@@ -38,7 +37,8 @@ impl RunVerb for MvArgs {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path)?;
-                Ok(filesystem.rename_with(path, &target, self.mode())?)
+                filesystem.rename_with(path, &target, self.mode())?;
+                progress(&session.global, || self.describe(path, &target))
             };
             failures.note(move_it().with_context(|| shown(source)))?;
         }
@@ -47,6 +47,15 @@ impl RunVerb for MvArgs {
 }
 
 impl MvArgs {
+    /// Returns the line of `--verbose`, as mv(1) prints it.
+    fn describe(&self, source: &[u8], target: &[u8]) -> String {
+        let (source, target) = (Quoted(source), Quoted(target));
+        match self.exchange {
+            true => format!("exchanged '{source}' <-> '{target}'"),
+            false => format!("renamed '{source}' -> '{target}'"),
+        }
+    }
+
     fn mode(&self) -> RenameMode {
         match (self.exchange, self.no_clobber) {
             (true, _) => RenameMode::Exchange,

@@ -12,17 +12,17 @@ use userbtrfs::copy::import::{ImportOptions, Keep};
 
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chown::Owner;
-use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
+use crate::cli::verbs::copy_target::{Place, SourceKind, Steps, Target, copy};
 
 #[derive(clap::Args)]
 pub(crate) struct PutArgs {
-    /// What to copy, then where to in the image: into a directory that is there, or to a new name
-    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    /// Sources, then a directory or a new name
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// The owner and group of all that is copied, by number: UID, UID:GID or :GID
+    /// Owner of all copied files: UID, UID:GID or :GID
     #[arg(long)]
     owner: Option<Owner>,
-    /// Make each file durable when it is complete; otherwise one commit at the end does that
+    /// fsync each file when complete [default: one commit at the end]
     #[arg(long)]
     fsync: bool,
 }
@@ -31,13 +31,17 @@ impl RunVerb for PutArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(&session.filesystem, destination, sources.len())?;
-        copy("put", &session.global, self.options(&session.image), |inserter, report| {
+        let steps = Steps::new(&session.global);
+        let options = self.options(&session.image);
+        copy("put", &session.global, options, &steps, |inserter, report| {
             for source in sources {
                 match target.of(source, kind_of(Path::new(source)))? {
-                    Place::Named(dir, name) => {
+                    Place::Named { dir, name, path } => {
+                        steps.begin(path);
                         inserter.insert(Path::new(source), &dir, &name, report);
                     }
                     Place::Inside(dir) => {
+                        steps.begin(destination.as_encoded_bytes().to_vec());
                         inserter.insert_content(Path::new(source), &dir, report);
                     }
                 }

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use userbtrfs::{Error, Filesystem, Quoted, join_path};
+use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
-use crate::cli::report::ExitStatus;
+use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 
@@ -18,10 +18,10 @@ pub(crate) struct RmArgs {
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Remove directories too, with what is in them
+    /// Remove directories and their contents recursively
     #[arg(short, long)]
     recursive: bool,
-    /// Say nothing of what is not there
+    /// Ignore nonexistent files
     #[arg(short, long)]
     force: bool,
 }
@@ -31,7 +31,17 @@ impl RunVerb for RmArgs {
         let failures = ExitStatus::default();
         for path in &self.paths {
             let bytes = path.as_encoded_bytes();
-            match self.remove(&session.filesystem, bytes, &failures) {
+            let listed = match is_verbose(&session.global) {
+                true => self.list(&session.filesystem, bytes),
+                false => Vec::new(),
+            };
+            let removed = self.remove(&session.filesystem, bytes, &failures);
+            for (path, is_dir) in listed.iter().rev() {
+                if matches!(session.filesystem.lookup_no_follow(path), Err(Error::NotFound)) {
+                    progress(&session.global, || describe(path, *is_dir))?;
+                }
+            }
+            match removed {
                 Err(Error::NotFound) if self.force => {}
                 Err(error) => failures.say(&anyhow::Error::from(error).context(shown(path))),
                 Ok(()) => {}
@@ -41,7 +51,23 @@ impl RunVerb for RmArgs {
     }
 }
 
+/// Returns the line of `--verbose`, as rm(1) prints it.
+fn describe(path: &[u8], is_dir: bool) -> String {
+    format!("removed {}'{}'", if is_dir { "directory " } else { "" }, Quoted(path))
+}
+
 impl RmArgs {
+    /// Returns the paths to be removed, parents first, and whether each is a directory. Errors are
+    /// left to the removal.
+    fn list(&self, filesystem: &Filesystem, path: &[u8]) -> Vec<(Vec<u8>, bool)> {
+        let Ok(inode) = filesystem.lookup_no_follow(path) else { return Vec::new() };
+        let below = inode.walk(path).filter_map(Result::ok);
+        let depth = if self.recursive { usize::MAX } else { 1 };
+        let entries =
+            below.take(depth).map(|entry| (entry.path, entry.kind == FileKind::Directory));
+        entries.collect()
+    }
+
     fn remove(
         &self,
         filesystem: &Filesystem,

@@ -13,22 +13,22 @@ use crate::cli::verbs::encoding::decode;
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("attribute").required(true))]
 pub(crate) struct SetfattrArgs {
-    /// The attribute to set
+    /// Attribute to set
     #[arg(short, long, group = "attribute")]
     name: Option<OsString>,
-    /// Its value: text, text in double quotes, 0x and hexadecimal digits, or 0s and base64
+    /// Value: text, text in double quotes, 0x and hexadecimal digits, or 0s and base64
     #[arg(short = 'v', long, requires = "name")]
     value: Option<OsString>,
-    /// The attribute to remove
+    /// Attribute to remove
     #[arg(short = 'x', long, value_name = "NAME", group = "attribute")]
     remove: Option<OsString>,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Where a path is a link, change the link itself
+    /// Change symbolic links, not their targets
     #[arg(long)]
     no_dereference: bool,
-    /// Say what is done
+    /// Print progress
     // Replaces the global option, whose letter `-v` is `--value` here.
     #[arg(long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -40,7 +40,7 @@ impl RunVerb for SetfattrArgs {
             decode(value.as_encoded_bytes()).with_context(|| value.display().to_string())
         })?;
         let reach = Reach { recursive: false, follow: !self.no_dereference };
-        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+        each_inode(&session.filesystem, &self.paths, reach, |_, inode| {
             if let Some(name) = &self.name {
                 inode.set_xattr(name.as_encoded_bytes(), &value, XattrMode::Either)?;
             }

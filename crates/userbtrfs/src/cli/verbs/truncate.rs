@@ -13,14 +13,14 @@ use crate::cli::sizes::size;
 
 #[derive(clap::Args)]
 pub(crate) struct TruncateArgs {
-    /// The size; with a sign before it by how much it changes: +SIZE, -SIZE. Also <SIZE at most,
-    /// >SIZE at least, /SIZE rounded down and %SIZE rounded up to a multiple
+    /// New size; +SIZE extend, -SIZE shrink, <SIZE at most, >SIZE at least, /SIZE round down, %SIZE
+    /// round up
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
     size: NewSize,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Make no files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
 }
@@ -86,7 +86,7 @@ impl FromStr for NewSize {
         };
         let size = size(digits)?;
         match kind {
-            '/' | '%' if size == 0 => Err("nothing is a multiple of 0".to_owned()),
+            '/' | '%' if size == 0 => Err("division by zero".to_owned()),
             '+' => Ok(Self::Longer(size)),
             '-' => Ok(Self::Shorter(size)),
             '<' => Ok(Self::AtMost(size)),

@@ -128,8 +128,16 @@ impl<'a> Target<'a> {
         let Some(name) = &node.name else { return Ok(self.dir().clone()) };
         match self.dir().create_dir(name, self.mode(node)) {
             Err(Error::Exists) => self.dir().lookup(name)?.open_dir(),
-            made => made,
+            made => made.inspect(|_| self.notify(node)),
         }
+    }
+
+    /// Calls the observer with a new file or directory.
+    fn notify(&self, node: &Node) {
+        let Some(observer) = self.inserter.observer else { return };
+        let names = self.levels.iter().map(|level| &level.node).chain([node]);
+        let below = names.skip(1).filter_map(|node| node.name.as_deref());
+        observer(&node.path, &below.collect::<Vec<_>>().join(&b'/'));
     }
 
     fn leave(&mut self) -> Result<(), ImportError> {
@@ -143,6 +151,7 @@ impl<'a> Target<'a> {
     /// Makes a file without content.
     fn make(&self, node: &Node) -> Result<(), Error> {
         if self.make_link(node)? {
+            self.notify(node);
             return Ok(());
         }
         let name = name_of(node);
@@ -156,6 +165,7 @@ impl<'a> Target<'a> {
             return Err(error);
         }
         self.remember(node, &inode);
+        self.notify(node);
         Progress::add(&self.inserter.progress.others, 1);
         Ok(())
     }
@@ -173,7 +183,10 @@ impl<'a> Target<'a> {
         });
         match begun {
             Ok(Some(file)) => self.file = Some(BegunFile { file, node }),
-            Ok(None) => self.given_up.give_up(self.begun),
+            Ok(None) => {
+                self.notify(&node);
+                self.given_up.give_up(self.begun);
+            }
             Err(error) => {
                 self.given_up.give_up(self.begun);
                 return Err(failed(&node.path, error));
@@ -227,6 +240,7 @@ impl<'a> Target<'a> {
             return Err(failed(&node.path, error));
         }
         self.remember(&node, &inode);
+        self.notify(&node);
         Progress::add(&self.inserter.progress.files, 1);
         Ok(())
     }

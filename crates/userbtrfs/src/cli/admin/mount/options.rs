@@ -172,35 +172,34 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
 /// The help of all options.
 pub(super) const HELP: &str = "\
 Mount options:
-  ro, rw                     Only read; read and write, which is the default
-  subvol=PATH, subvolid=ID   Mount this subvolume, not the default one; both may say which it is
-  commit=SECONDS             Commit that long after a change; 0 is only when asked to [default: 30]
-  notreelog, treelog         Have fsync commit; have it write a log, which is the default
+  ro, rw                     Mount read-only; read-write [default]
+  subvol=PATH, subvolid=ID   Mount this subvolume (if both are given they must agree)
+  commit=SECONDS             Commit interval; 0: only on request [default: 30]
+  notreelog, treelog         Make fsync commit; write a tree log [default]
   nologreplay, norecovery, rescue=nologreplay
-                             With ro, leave a log that is pending alone
-  discard, nodiscard         Give free space back to the device, or not, which is the default
-  nodatacow, datacow         Overwrite data of new files in place, without checksums, or elsewhere,
-                             which is the default
-  nodatasum, datasum         Give data of new files no checksums, or give it some, which is the
-                             default
-  memory=SIZE                The bound of memory for caches and what waits [default: 256M]
-  threads=N                  How many threads receive requests, 1 to 256 [default: one for each
-                             processor]
-  io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
-  loop                       Mount an image file by way of a loop device, as root: sync and umount
-                             then wait for the server, as they do for block devices
-  offset=BYTES, partition=N  As --offset and --partition
-  auto_unmount               Unmount when the server ends, however that does; not for block devices
+                             With ro, ignore a pending log
+  discard, nodiscard         Discard freed space; do not [default]
+  nodatacow                  Overwrite data of new files in place, without checksums
+  datacow                    Copy data on write [default]
+  nodatasum                  No checksums for data of new files
+  datasum                    Checksum data [default]
+  memory=SIZE                Maximum memory for caches and unwritten data [default: 256M]
+  threads=N                  Number of server threads, 1 to 256 [default: one per processor]
+  io_uring=auto|on|off       Use io_uring: if available, required, never [default: auto]
+  loop                       Mount an image file through a loop device (root); sync and umount
+                             then wait for the server
+  offset=BYTES, partition=N  Same as --offset and --partition
+  auto_unmount               Unmount when the server ends, even if it is killed; not for block devices
   context=, fscontext=, defcontext=, rootcontext=
-                             As in mount(8), for security modules; as root
-  allow_other                Let other users in
-  fsname=NAME                What the table of mounts shows in place of an image file
+                             As in mount(8), for security modules (root)
+  allow_other                Allow access by other users
+  fsname=NAME                Source shown in the mount table
   noatime, nodev, noexec, nosuid, sync, lazytime, nosymfollow, atime, dev, exec, suid, async
                              As in mount(8)
 
-Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
-mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress and compress-force
-are taken with the values no and none alone: data that is written is not compressed yet.";
+Options of btrfs without effect here (ssd, ...) are accepted, and listed with -v. Options for
+mount(8) and fstab alone (defaults, noauto, x-..., ...) are accepted. compress and compress-force
+are accepted only with the values no and none: new data is not compressed yet.";
 
 impl OptionList {
     /// Parses lists of options. Of two options that contradict each other the later one counts,
@@ -240,7 +239,7 @@ impl OptionList {
             !(wishes.auto_unmount && wishes.loop_device),
             "mount option auto_unmount: not for block devices, nor with loop"
         );
-        ensure!(wishes.replay || wishes.is_read_only(), "nologreplay goes with ro alone");
+        ensure!(wishes.replay || wishes.is_read_only(), "nologreplay requires ro");
         Ok(wishes)
     }
 
@@ -263,9 +262,9 @@ impl OptionList {
         let is_uncompressed = COMPRESSION.contains(&name) && matches!(value, Some("no" | "none"));
         ensure!(
             !COMPRESSION.contains(&name) || is_uncompressed,
-            "mount option {option}: cannot compress yet"
+            "mount option {option}: compression is not supported"
         );
-        ensure!(option != "remount", "what is mounted cannot be mounted anew");
+        ensure!(option != "remount", "remount is not supported");
         if MEANINGLESS.contains(&name) || is_uncompressed {
             self.meaningless.push(option.to_owned());
             return Ok(true);
@@ -319,10 +318,7 @@ impl OptionList {
             "threads" => {
                 let threads = number(name, value)?;
                 let is_possible = (1..=THREADS_MAX).contains(&threads);
-                ensure!(
-                    is_possible,
-                    "mount option threads={value}: 1 to {THREADS_MAX} are possible"
-                );
+                ensure!(is_possible, "mount option threads={value}: must be 1 to {THREADS_MAX}");
                 self.threads = Some(threads);
             }
             "memory" => {
@@ -338,7 +334,7 @@ impl OptionList {
             "io_uring" => self.io_uring = io_uring(value)?,
             "discard" => match value {
                 "async" | "sync" => self.discard = true,
-                other => bail!("mount option discard={other}: not async"),
+                other => bail!("mount option discard={other}: must be async or sync"),
             },
             // An option of FUSE for the mount table.
             "subtype" => {}
@@ -353,7 +349,7 @@ impl OptionList {
         image.image_offset = image.image_offset.or(self.image_offset);
         image.partition = image.partition.or(self.partition);
         let is_one = image.image_offset.is_none() || image.partition.is_none();
-        ensure!(is_one, "an offset and a partition exclude each other");
+        ensure!(is_one, "offset and partition are mutually exclusive");
         Ok(image)
     }
 
@@ -413,7 +409,7 @@ fn io_uring(value: &str) -> Result<IoUring> {
         "auto" => IoUring::Auto,
         "on" => IoUring::On,
         "off" => IoUring::Off,
-        other => bail!("mount option io_uring={other}: neither auto nor on nor off"),
+        other => bail!("mount option io_uring={other}: must be auto, on or off"),
     })
 }
 
@@ -509,15 +505,15 @@ mod tests {
             ("ro,degrade", "unknown mount option \"degrade\""),
             ("subvolume=a", "unknown mount option \"subvolume=a\""),
             ("ro=1", "unknown mount option \"ro=1\""),
-            ("remount,ro", "what is mounted cannot be mounted anew"),
+            ("remount,ro", "remount is not supported"),
             ("commit=soon", "mount option commit=soon: not a number"),
             ("threads=0", "threads=0"),
-            ("threads=99999", "mount option threads=99999: 1 to 256 are possible"),
+            ("threads=99999", "mount option threads=99999: must be 1 to 256"),
             ("memory=x", "mount option memory: not a size"),
             ("io_uring=maybe", "io_uring=maybe"),
-            ("nologreplay", "nologreplay goes with ro alone"),
-            ("compress=zstd:3", "mount option compress=zstd:3: cannot compress yet"),
-            ("ro,compress-force", "mount option compress-force: cannot compress yet"),
+            ("nologreplay", "nologreplay requires ro"),
+            ("compress=zstd:3", "mount option compress=zstd:3: compression is not supported"),
+            ("ro,compress-force", "mount option compress-force: compression is not supported"),
         ] {
             let error = parse(list).unwrap_err().to_string();
             assert!(error.contains(says), "{error:?} does not say {says:?}");

@@ -137,14 +137,11 @@ impl Served {
     }
 
     fn drop_writes(&self, toggle: OnOff) -> Result<()> {
-        let switch = self.switch.as_ref().context("a mount for reading writes nothing")?;
+        let switch = self.switch.as_ref().context("mounted read-only")?;
         match toggle {
             OnOff::On => switch.cut(),
             OnOff::Off if switch.restore() => {}
-            OnOff::Off => bail!(
-                "{} writes were dropped: the image stays as it is until the mount ends",
-                switch.dropped()
-            ),
+            OnOff::Off => bail!("cannot resume: {} writes were already dropped", switch.dropped()),
         }
         Ok(())
     }
