@@ -153,7 +153,7 @@ fn compression_property_is_kept_unless_nodatacow() {
     assert_says(&told.stderr, &["/file", "btrfs.compression could not be kept", "in place"]);
     let counted = made.verb("cp -a", &["/file", "/in place/again"]);
     assert_eq!(counted.code, Some(0));
-    assert_says(&counted.stderr, &["1 owners or attributes not preserved"]);
+    assert_says(&counted.stderr, &["1 owner or attribute not preserved"]);
     let filesystem = made.open();
     let value = |path: &str| filesystem.lookup(path).unwrap().xattr(NAME).ok();
     assert_eq!(value("/copy").as_deref(), Some(&b"zstd"[..]));

@@ -136,8 +136,11 @@ pub(in crate::cli) fn finish(
         let _ = writeln!(stderr(), "{} in {seconds:.2} s", describe(progress));
     }
     if progress.not_kept() > 0 {
-        let count = progress.not_kept();
-        let words = format!("{count} owners or attributes not preserved (use -v to list them)");
+        let what = match progress.not_kept() {
+            1 => "1 owner or attribute".to_owned(),
+            count => format!("{count} owners or attributes"),
+        };
+        let words = format!("{what} not preserved (use -v to list them)");
         remark(global, &format!("{verb}: {words}"));
     }
     if progress.is_stopped() {
