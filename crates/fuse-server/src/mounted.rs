@@ -71,7 +71,8 @@ impl Mounted {
         filesystem: Filesystem,
         options: &Options,
     ) -> Result<Self, StartError> {
-        let served = Arc::new(FuseServer::new(filesystem, options));
+        let served =
+            Arc::new(FuseServer::new(filesystem, options.device.clone(), options.group.join()));
         let mut config = Config { flags: InitFlags::LOCAL_DISK, ..Config::default() };
         config.threads = options.threads.unwrap_or(config.threads);
         let server = Arc::clone(&served);

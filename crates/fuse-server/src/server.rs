@@ -23,7 +23,6 @@ use crate::errno;
 use crate::group::Member;
 use crate::listing::ListingEnds;
 use crate::lookup_counts::LookupCounts;
-use crate::mounted::Options;
 use crate::names::{NewAttributes, created};
 use crate::node_ids::NodeIds;
 use crate::recent_writes::RecentWrites;
@@ -60,10 +59,10 @@ pub(crate) struct FuseServer {
 }
 
 impl FuseServer {
-    pub(crate) fn new(filesystem: Filesystem, options: &Options) -> Self {
+    pub(crate) fn new(filesystem: Filesystem, device: PathBuf, member: Member) -> Self {
         Self {
-            device: options.device.clone(),
-            member: options.group.join(),
+            device,
+            member,
             is_writable: filesystem.is_writable(),
             ids: NodeIds::new(filesystem.root().inode().id()),
             filesystem,

@@ -15,6 +15,7 @@ use crate::log::ReplayOptions;
 
 /// The options for opening a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct OpenOptions {
     pub(crate) memory: u64,
     pub(crate) root: RootSubvolume,

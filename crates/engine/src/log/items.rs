@@ -3,7 +3,7 @@
 //! 1. Users of [`LogItem`] see no unchecked values: names are possible, ranges lie within files.
 //! 2. Item kinds that a replay does not need are skipped, and so are the DIR_ITEM items that
 //!    kernels before 5.17 logged beside the DIR_INDEX items.
-//! 3. A damaged item is reported with its key ([`LogError`]).
+//! 3. A damaged item is reported with its key ([`crate::error::LogError`]).
 
 mod tree;
 

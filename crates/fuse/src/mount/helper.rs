@@ -23,8 +23,8 @@ const HELPER: &str = "fusermount3";
 /// The environment variable with the descriptor number of the helper's socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts, and returns the descriptor of the FUSE device; and, if the helper is to unmount when this
-/// process ends, the socket by which it notices that.
+/// Mounts, and returns the descriptor of the FUSE device; and, if the helper is to unmount when
+/// this process ends, the socket by which it notices that.
 pub(super) fn mount(
     point: &Path,
     options: &MountOptions,

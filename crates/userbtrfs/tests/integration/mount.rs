@@ -365,7 +365,10 @@ fn read_only_mount_and_writer_refuse_each_other() {
     site.mount(&["-o", "ro"]).good();
     site.made.verb("mount -o ro", &[second]).good();
     let said = site.made.verb("mkdir", &["/a"]).bad();
-    assert!(said.contains("image") && said.contains("is locked: open for writing or mounted"), "{said}");
+    assert!(
+        said.contains("image") && said.contains("is locked: open for writing or mounted"),
+        "{said}"
+    );
     let said = site.made.verb("mount", &[second]).bad();
     assert!(said.contains("image") && said.contains("is mounted read-only"), "{said}");
     site.made.verb("ls", &[]).good();

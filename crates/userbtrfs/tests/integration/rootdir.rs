@@ -183,7 +183,7 @@ fn source_that_cannot_fit_overwrites_nothing() {
     assert_eq!(verb("ls", &place.image(), &[]).good(), "old\n");
 }
 
-/// fakeroot(1) replaces calls of libc: what it shows of files is what is copied, in both directions.
+/// fakeroot(1) replaces calls of libc: what it shows of files is copied, in both directions.
 #[test]
 fn owners_and_devices_are_those_that_fakeroot_shows() {
     if !has_program("fakeroot") {

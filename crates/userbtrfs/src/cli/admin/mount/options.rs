@@ -131,7 +131,7 @@ const SILENT: &[&str] = &[
     "_netdev",
 ];
 
-/// What cannot be done, and why.
+/// Options that are refused, with the reasons.
 const REFUSED: &[(&str, &str)] = &[
     ("clear_cache", "\"btrfs rescue clear-space-cache\" does that"),
     ("degraded", "filesystems of several devices are not supported"),
@@ -189,7 +189,8 @@ Mount options:
   loop                       Mount an image file through a loop device (root); sync and umount
                              then wait for the server
   offset=BYTES, partition=N  Same as --offset and --partition
-  auto_unmount               Unmount when the server ends, even if it is killed; not for block devices
+  auto_unmount               Unmount when the server ends, even if it is killed (not for block
+                             devices)
   context=, fscontext=, defcontext=, rootcontext=
                              As in mount(8), for security modules (root)
   allow_other                Allow access by other users

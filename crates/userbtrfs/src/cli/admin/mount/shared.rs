@@ -1,9 +1,9 @@
-//! The mounts of one image by one server: a further mount of an image that a server of the same user
-//! has open is handed to that server.
+//! The mounts of one image by one server: a further mount of an image that a server of the same
+//! user has open is handed to that server.
 //!
 //! 1. No inode is visible in two mounts with a page cache each: the kernel would show old data in
-//!    one of them. A mount of a subvolume that is visible in another mount is therefore a bind mount
-//!    of its directory there, and a subvolume that contains a mounted one is refused.
+//!    one of them. A mount of a subvolume that is visible in another mount is therefore a bind
+//!    mount of its directory there, and a subvolume that contains a mounted one is refused.
 //! 2. A mount of any other subvolume is a FUSE session of its own, on the same open filesystem.
 //! 3. Mounts begin and end under one lock, so that none is added to a filesystem that is closing.
 //! 4. The image is closed when the last mount has ended, before the asker of its unmount is
@@ -29,7 +29,7 @@ use super::options::OptionList;
 use super::{MountArgs, source};
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
-use crate::cli::{complain, message, remark};
+use crate::cli::report::{complain, message, remark};
 
 /// The mounts of one image.
 pub(super) struct SharedMounts {

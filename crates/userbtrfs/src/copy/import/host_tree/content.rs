@@ -37,7 +37,7 @@ struct Version {
 
 impl From<&Stat> for Version {
     fn from(stat: &Stat) -> Self {
-        let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        let modified = (stat.st_mtime, stat.st_mtime_nsec);
         Self { size: stat.st_size.cast_unsigned(), modified }
     }
 }
