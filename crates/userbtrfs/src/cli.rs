@@ -93,6 +93,7 @@ pub(crate) fn run() -> ExitCode {
     });
     done.unwrap_or_else(|error| {
         complain(&message(&error));
+        host::signals::end_by_signal();
         ExitCode::FAILURE
     })
 }

@@ -12,7 +12,6 @@ use clap::{Arg, Command, Parser, Subcommand};
 
 use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
-use super::host::signals::Stopped;
 use super::session::{Access, RunVerb, Session};
 use super::verbs::chmod::ChmodArgs;
 use super::verbs::chown::ChownArgs;
@@ -193,9 +192,7 @@ pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Resu
         }
     };
     let done = verb.act(&session);
-    match &done {
-        Err(error) if error.is::<Stopped>() => session.stop()?,
-        _ => session.close()?,
-    }
+    // Also after a signal: incomplete files were removed, and what is complete stays.
+    session.close()?;
     done
 }

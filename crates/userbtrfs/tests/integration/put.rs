@@ -4,15 +4,19 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::{FileKind, XattrMode};
 use userbtrfs_testkit::manifest::diff;
-use userbtrfs_testkit::test_env::skip;
+use userbtrfs_testkit::test_env::{skip, until};
 use userbtrfs_testkit::{walk_linux, walk_ours};
 
+use crate::support::command::command;
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
 
@@ -262,4 +266,26 @@ fn acls_of_an_existing_directory_are_removed() {
     made.does("put", &[&format!("{}/.", source.text()), "/into"]);
     let xattrs = made.open().lookup("/into").unwrap().xattrs().unwrap();
     assert_eq!(xattrs, [(b"user.stays".to_vec(), b"whatever".to_vec())]);
+}
+
+/// What the message says: only files that are not complete are removed.
+#[test]
+fn put_that_a_signal_stops_keeps_the_complete_files() {
+    let made = Made::of_size("2G");
+    std::fs::write(made.at("small"), "complete").unwrap();
+    std::fs::write(made.at("large"), vec![1; 512 << 20]).unwrap();
+    let mut put = command(["put", made.image().to_str().unwrap()]);
+    put.args([made.at("small"), made.at("large")]).arg("/").stderr(Stdio::piped());
+    let size = || made.image().metadata().unwrap().blocks();
+    let before = size();
+    let child = put.spawn().unwrap();
+    until("a part of the large file", || size() > before + (32 << 20) / 512);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("interrupted; incomplete files were removed"), "{said}");
+    assert_eq!(made.verb("ls", &[]).good(), "small\n");
+    assert_eq!(made.verb("cat", &["/small"]).good(), "complete");
+    made.judge();
 }

@@ -1,9 +1,10 @@
 //! `shell`: verbs one after the other on one filesystem that stays open.
 
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use userbtrfs_testkit::test_env::has_program;
 
 use crate::support::command::{Ran, command};
 use crate::support::made::Made;
@@ -157,4 +158,41 @@ fn a_shell_that_reads_changes_nothing() {
     let said = shell(&made, &["--read-only"], &["ls -a /", "mkdir /a", "sync"]).bad();
     assert_says(&said, &["/a: read-only"]);
     assert!(std::fs::read(made.image()).unwrap() == before);
+}
+
+/// Makes two directories at a prompt, with a SIGINT between them, and ends it by SIGTERM.
+const PROMPT: &str = r#"
+import os, pty, signal, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "shell", sys.argv[2]])
+shown = b""
+def wait_for(text):
+    global shown
+    while text not in shown:
+        shown += os.read(terminal, 4096)
+    shown = shown.split(text, 1)[1]
+wait_for(b"userbtrfs> ")
+os.write(terminal, b"mkdir /first\n")
+wait_for(b"userbtrfs> ")
+os.kill(pid, signal.SIGINT)
+wait_for(b"commits and ends")
+os.write(terminal, b"mkdir /second\n")
+wait_for(b"userbtrfs> ")
+os.kill(pid, signal.SIGTERM)
+print(os.waitpid(pid, 0)[1])
+"#;
+
+#[test]
+fn signal_at_a_prompt_loses_nothing() {
+    if !has_program("python3") {
+        return;
+    }
+    let made = Made::new();
+    let mut python = Command::new("timeout");
+    python.args(["60", "python3", "-c", PROMPT, env!("CARGO_BIN_EXE_userbtrfs")]);
+    let ran = Ran::from(python.arg(made.image()).output().unwrap());
+    assert_eq!(ran.good(), "15\n", "it is ended by the signal");
+    assert_eq!(made.verb("ls", &[]).good(), "first\nsecond\n");
+    made.judge();
 }

@@ -2,6 +2,7 @@
 //!
 //! They do the same work in the directory, so both must be equal.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -40,6 +41,9 @@ pub(super) fn show(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
 fn lack() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse");
+    }
+    if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        return Some("/dev/fuse is closed to this user");
     }
     let can = is_superuser() || find_program("fusermount3").is_some();
     (!can).then_some("fusermount3 is not here")

@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal as _, Write as _, stderr};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,16 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::libc;
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::unregister;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals as Iterated;
+use signal_hook::low_level::{emulate_default_handler, unregister};
 use signal_hook::{SigId, flag};
-use userbtrfs::Counted;
 use userbtrfs::copy::export::Progress;
+use userbtrfs::{Counted, Filesystem};
 
 use crate::cli::args::{Format, Global};
 use crate::cli::output::print_json;
-use crate::cli::report::{printed, remark};
+use crate::cli::report::{complain, printed, remark};
 use crate::cli::text;
 
 /// The time before the progress of a copy is shown, and between two updates.
@@ -33,7 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub(in crate::cli) struct Stopped;
 
 /// A guard of the handlers of SIGINT and SIGTERM: the first signal sets a flag, so that the copy is
-/// stopped cleanly, and the second one ends the process at once. The drop restores the behaviour
+/// stopped cleanly, and the second one has its default action. The drop restores the behaviour
 /// before.
 pub(in crate::cli) struct Signals {
     ids: Vec<SigId>,
@@ -45,17 +46,29 @@ pub(in crate::cli) struct Signals {
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 static HANDED_ON: OnceLock<()> = OnceLock::new();
 
+/// The filesystem of a prompt, as long as it is open.
+pub(in crate::cli) type PromptFilesystem = Arc<Mutex<Option<Filesystem>>>;
+
+/// The number of guards.
+static COPIES: AtomicUsize = AtomicUsize::new(0);
+
+/// The signal that stopped a copy; 0 if there is none.
+static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
 impl Signals {
     pub(in crate::cli) fn set(stop: &Arc<AtomicBool>) -> io::Result<Self> {
         let was_idle = IDLE.swap(false, Ordering::SeqCst);
+        COPIES.fetch_add(1, Ordering::SeqCst);
         let mut signals = Self { ids: Vec::new(), was_idle };
         let hand_on = HANDED_ON.set(()).is_ok();
         for signal in [SIGINT, SIGTERM] {
             if hand_on {
                 flag::register_conditional_default(signal, Arc::clone(&IDLE))?;
             }
-            signals.ids.push(flag::register_conditional_shutdown(signal, 1, Arc::clone(stop))?);
+            signals.ids.push(flag::register_conditional_default(signal, Arc::clone(stop))?);
             signals.ids.push(flag::register(signal, Arc::clone(stop))?);
+            let number = usize::try_from(signal).expect("signals are positive");
+            signals.ids.push(flag::register_usize(signal, Arc::clone(&STOPPED_BY), number)?);
         }
         Ok(signals)
     }
@@ -67,7 +80,50 @@ impl Drop for Signals {
             unregister(id);
         }
         IDLE.store(self.was_idle, Ordering::SeqCst);
+        COPIES.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Forgets the signal that stopped a copy: the process goes on.
+pub(in crate::cli) fn go_on() {
+    STOPPED_BY.store(0, Ordering::SeqCst);
+}
+
+/// Ends the process by the signal that stopped a copy, if one did: the parent, such as a shell with
+/// a loop, sees it.
+pub(in crate::cli) fn end_by_signal() {
+    let signal = i32::try_from(STOPPED_BY.load(Ordering::SeqCst)).unwrap_or(0);
+    if signal != 0 {
+        let _ = emulate_default_handler(signal);
+    }
+}
+
+/// Handles the signals of a prompt from now on, while no copy runs: SIGINT shows a hint, and SIGTERM
+/// and SIGHUP commit and end the process.
+///
+/// The caller takes the filesystem out before it closes it.
+pub(in crate::cli) fn keep_prompt(filesystem: PromptFilesystem) -> io::Result<()> {
+    IDLE.store(false, Ordering::SeqCst);
+    let mut signals = Iterated::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::Builder::new().spawn(move || {
+        for signal in signals.forever() {
+            if COPIES.load(Ordering::SeqCst) > 0 {
+                continue;
+            }
+            if signal == SIGINT {
+                complain(
+                    "\"exit\" or the end of the input commits and ends, \"crash\" drops changes",
+                );
+                continue;
+            }
+            let filesystem = filesystem.lock().expect("no holder panics");
+            if let Some(Err(error)) = filesystem.as_ref().map(Filesystem::commit) {
+                complain(&error.to_string());
+            }
+            let _ = emulate_default_handler(signal);
+        }
+    })?;
+    Ok(())
 }
 
 /// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG instead of ending the

@@ -6,12 +6,14 @@
 //! 3. Changes are durable after `sync` and at the end of the input. `crash` ends at once, and loses
 //!    changes that are not durable.
 //! 4. A signal stops a copy. It ends a script too, and changes that are not durable are lost; at a
-//!    prompt the next line follows. If no copy runs, a signal ends the process.
+//!    prompt the next line follows. If no copy runs, SIGINT shows a hint at a prompt, and SIGTERM
+//!    and SIGHUP commit and end the process; a script is ended at once.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -21,7 +23,7 @@ use crate::cli::admin::stats;
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::TraceArgs;
 use crate::cli::args::{Global, PathsArgs, WriteArgs};
-use crate::cli::host::signals::Stopped;
+use crate::cli::host::signals::{PromptFilesystem, Stopped, end_by_signal, go_on, keep_prompt};
 use crate::cli::output::stdout;
 use crate::cli::paths::each;
 use crate::cli::report::{code_so_far, complain, in_a_line, is_closed_pipe, message};
@@ -84,6 +86,11 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();
     let (mut worst, mut is_unread) = (ExitCode::SUCCESS, false);
+    let kept = PromptFilesystem::default();
+    if prompt {
+        *kept.lock().expect("no holder panics") = Some(session.filesystem.clone());
+        keep_prompt(Arc::clone(&kept))?;
+    }
     loop {
         if prompt {
             write!(io::stdout(), "userbtrfs> ")?;
@@ -99,6 +106,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
             Ok(Next::Line(code)) => worst = code,
             Ok(Next::Close) => break,
             Ok(Next::Crash) => {
+                kept.lock().expect("no holder panics").take();
                 session.filesystem.abandon();
                 return Ok(worst);
             }
@@ -115,11 +123,14 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
                 // The signal stops the whole script.
                 if error.is::<Stopped>() && !prompt {
                     session.stop()?;
+                    end_by_signal();
                     return Ok(worst);
                 }
+                go_on();
             }
         }
     }
+    kept.lock().expect("no holder panics").take();
     session.close()?;
     // Only now is the rest of the input read: its writer may wait until the image is closed.
     if is_unread && !input.is_terminal() && is_line_left(&mut input) {

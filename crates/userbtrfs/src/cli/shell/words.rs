@@ -4,8 +4,13 @@
 //!    backslash before a double quote or a backslash; elsewhere a backslash keeps the next byte.
 //! 2. A `#` at the start of a word begins a comment.
 //! 3. Quotes end on the line on which they begin.
+//! 4. A line is one command: an unquoted `;`, and the words `&&`, `||`, `|` and `&`, are refused.
 
 use anyhow::{Result, bail};
+use userbtrfs::Quoted;
+
+/// Words that mean something to shells, and nothing here.
+const OPERATORS: [&[u8]; 4] = [b"&&", b"||", b"|", b"&"];
 
 /// Returns the words of a line.
 pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -15,7 +20,15 @@ pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
         rest = rest.trim_ascii_start();
         match rest.first() {
             None | Some(b'#') => return Ok(words),
-            Some(_) => words.push(word(&mut rest)?),
+            Some(_) => {
+                let start = rest;
+                let word = word(&mut rest)?;
+                let is_bare = word.len() == start.len() - rest.len();
+                if is_bare && OPERATORS.contains(&word.as_slice()) {
+                    bail!("\"{}\" is not supported: one command a line", Quoted(&word));
+                }
+                words.push(word);
+            }
         }
     }
 }
@@ -32,6 +45,7 @@ fn word(rest: &mut &[u8]) -> Result<Vec<u8>> {
             b'\'' => word.extend_from_slice(single_quoted(rest)?),
             b'"' => double_quoted(rest, &mut word)?,
             b'\\' => word.push(next(rest)?),
+            b';' => bail!("\";\" is not supported: one command a line"),
             byte => word.push(byte),
         }
     }
@@ -83,6 +97,15 @@ mod tests {
         assert_eq!(split("  ls  -l /a\t/b\n"), ["ls", "-l", "/a", "/b"]);
         assert_eq!(split(r#"a 'b c'"d e"f g\ h"#), ["a", "b cd ef", "g h"]);
         assert_eq!(split(r#"'a\b' "a\b" "\"\\" '' """#), [r"a\b", r"a\b", r#""\"#, "", ""]);
+    }
+
+    #[test]
+    fn operators_of_shells_are_refused_unless_quoted() {
+        for bad in ["mkdir /a; ls", "mkdir /a;ls", "ls && sync", "ls | cat", "ls &", ";"] {
+            let error = words(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("not supported: one command a line"), "{error}");
+        }
+        assert_eq!(split(r#"a\;b 'c;' "&&" \| d&e"#), ["a;b", "c;", "&&", "|", "d&e"]);
     }
 
     #[test]
