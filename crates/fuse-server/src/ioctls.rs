@@ -41,6 +41,9 @@ const GET_LABEL: u32 = 0x8100_9431;
 const SET_LABEL: u32 = 0x4100_9432;
 const LABEL_BYTES: usize = 256;
 
+/// `FITRIM`, of a start, a length and a minimum length.
+const TRIM: u32 = 0xc018_5879;
+
 /// The size of `struct fsxattr`: the flags are first, then fields that btrfs does not use.
 const EXTENDED_BYTES: usize = 28;
 
@@ -126,6 +129,7 @@ impl FuseServer {
                 label.resize(LABEL_BYTES, 0);
                 Ok(label)
             }
+            TRIM => self.trim(&request.caller, it.input),
             SET_LABEL => self.set_label(&request.caller, it.input),
             _ => Err(Errno::NOTTY),
         }
@@ -133,6 +137,17 @@ impl FuseServer {
 }
 
 impl FuseServer {
+    /// Discards free space, and returns the request with the number of bytes as its length.
+    fn trim(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
+        admit(caller)?;
+        let mut reader = Reader(input);
+        let (start, len, len_min) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let range = start..start.saturating_add(len);
+        let bytes = self.filesystem.trim(range, len_min).map_err(errno)?;
+        let words = [start, bytes, len_min].map(u64::to_le_bytes);
+        Ok(words.concat())
+    }
+
     /// Sets the label, durably. It is the text before the first NUL, of which there is one.
     fn set_label(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
         admit(caller)?;

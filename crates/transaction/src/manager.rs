@@ -9,6 +9,7 @@
 //! the manager.
 
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::time::Duration;
 
 use userbtrfs_format::Logical;
@@ -376,6 +377,14 @@ impl TransactionManager {
     /// device, once the superblock is durable that no longer leads to the log.
     pub fn give_back_logged_data(&self, logical: Logical, len: u64) {
         self.file_data.give_back_logged(logical, len);
+    }
+
+    /// Discards the free ranges of at least `len_min` bytes that lie in `range`, in logical
+    /// addresses, and the space of the device that no chunk takes. Returns the number of bytes.
+    /// The caller is in no transaction. Space that is freed later is not discarded.
+    pub fn trim(&self, range: &Range<u64>, len_min: u64) -> Result<u64> {
+        self.check()?;
+        self.space().trim(self.tree_roots(), range, len_min)
     }
 
     /// Adds the checksums of consecutive sectors from `logical` on, in stored form. They will be in

@@ -34,6 +34,7 @@ pub(crate) mod file_data;
 pub(crate) mod flush;
 pub(crate) mod high_water;
 pub(crate) mod tickets;
+mod trim;
 
 mod block_group;
 mod block_groups;

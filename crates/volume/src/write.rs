@@ -88,6 +88,23 @@ impl Volume {
         }
     }
 
+    /// Discards a range of the device, by its offset, that no chunk takes, and waits. Superblock
+    /// copies in it are skipped. Succeeds without effect if the device does not support it.
+    pub fn discard_unallocated(&self, start: u64, len: u64) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let end = start.saturating_add(len).min(self.device().len());
+        for piece in outside_superblocks(start..end) {
+            let result = self.device().discard(piece.start, piece.end - piece.start);
+            match result {
+                Err(source) if !is_unsupported(&source) => {
+                    return Err(WriteError::Range { logical: Logical(start), source });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Announces that the volume, which is open for writing, will soon be closed: see
     /// [`Device::closing`].
     pub fn closing(&self) {

@@ -226,6 +226,16 @@ impl Filesystem {
         }
     }
 
+    /// Discards free space on the device, as fstrim(8) requests it: the free ranges of at least
+    /// `len_min` bytes between two logical addresses, and the space that no chunk takes. An image
+    /// file gets holes. Returns the number of bytes. Changes before the call are committed first,
+    /// so that the space they free is included.
+    pub fn trim(&self, range: std::ops::Range<u64>, len_min: u64) -> Result<u64> {
+        let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
+        self.commit()?;
+        Ok(transactions.trim(&range, len_min)?)
+    }
+
     /// Sets the label, which is durable when this returns. Fails with [`Error::Invalid`] if it has
     /// more than 255 bytes, or a NUL or a newline.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {

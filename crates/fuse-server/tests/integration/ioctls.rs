@@ -1,10 +1,12 @@
 //! The ioctls of btrfs tools, answered byte for byte as Linux answers them.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use userbtrfs_engine::api::OpenOptions;
 use userbtrfs_fuse_server::{MountFlags, MountOptions};
 use userbtrfs_testkit::test_env::has_program;
+use userbtrfs_testkit::walk_linux;
 
 use crate::support::{Ours, Site, mount_options, nobody_does, shell};
 
@@ -292,4 +294,40 @@ fn label_is_set_by_root_and_shown_as_linux_shows_it() {
     assert_eq!(shown.trim_end(), long);
     let shown = shell(&site.at(""), "btrfs check image 2>&1");
     assert!(shown.contains("no error found"), "{shown}");
+}
+
+/// The space of the image file that takes room on the disk below, in bytes.
+fn taken(site: &Site) -> u64 {
+    site.image().metadata().unwrap().blocks() * 512
+}
+
+#[test]
+fn fstrim_makes_holes_of_free_space_and_of_nothing_else() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("fstrim") {
+        return;
+    }
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let root = ours.path();
+    shell(root, "head -c 50000000 /dev/urandom >kept; md5sum kept >sum; sync -f .");
+    shell(root, "head -c 100000000 /dev/urandom >gone; sync -f .; sync gone; rm gone");
+    nobody_does(root, "fstrim . 2>&1 | grep 'not permitted'");
+    let before = taken(&site);
+    let said = shell(root, "fstrim -v .");
+    assert!(said.contains("trimmed"), "{said}");
+    let after = taken(&site);
+    assert!(after + 90_000_000 < before, "{before} before, {after} after");
+    assert!(after > 50_000_000, "{after} bytes are too few for what is kept");
+    // While files are written, and others freed.
+    shell(
+        root,
+        "(for n in $(seq 30); do fstrim . || exit 1; done; touch done) & \
+         n=0; until [ -e done ]; do n=$((n + 1)); head -c 3000000 /dev/urandom >new$((n % 9)); \
+         md5sum new$((n % 9)) >sum$((n % 9)); sync new$((n % 9)); done; wait",
+    );
+    shell(root, "echo 3 >/proc/sys/vm/drop_caches; md5sum --quiet -c sum sum?");
+    let shown = walk_linux::walk(root).unwrap();
+    ours.end();
+    site.judge(&shown);
 }

@@ -115,6 +115,11 @@ impl BlockGroup {
         SpaceTotals { total, free, unloaded, pinned }
     }
 
+    /// Returns its free ranges, start and length, by address.
+    pub(super) fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.free.iter().flat_map(FreeRanges::iter)
+    }
+
     /// Returns the most contiguous bytes that can be allocated.
     pub(super) fn largest_free(&self) -> u64 {
         self.free.as_ref().map_or(0, FreeRanges::largest_free)

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::ops::Range;
 
 use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, Logical, STRIPE_LEN};
 use userbtrfs_sync::Arc;
@@ -111,6 +112,18 @@ impl BlockGroups {
     #[cfg(test)]
     pub(super) fn groups(&self) -> impl Iterator<Item = &BlockGroup> {
         self.groups.values()
+    }
+
+    /// Returns the first part of a free range of at least `len_min` bytes between two addresses.
+    pub(super) fn next_free(&self, at: u64, end: u64, len_min: u64) -> Option<Range<u64>> {
+        let free = self.groups.values().flat_map(BlockGroup::free_ranges);
+        first_part(free, at, end, len_min)
+    }
+
+    /// Returns the first part, from an offset of the device on, of a range of at least `len_min`
+    /// bytes that no chunk takes.
+    pub(super) fn next_unallocated(&self, at: u64, len_min: u64) -> Option<Range<u64>> {
+        first_part(self.device.free_ranges(), at, u64::MAX, len_min)
     }
 
     /// Returns the first group of a kind whose free ranges are not loaded.
@@ -527,4 +540,17 @@ fn kind_of(group: &BlockGroup) -> SpaceKind {
         flags if flags.contains(BlockGroupFlags::METADATA) => SpaceKind::Metadata,
         _ => SpaceKind::Data,
     }
+}
+
+/// Returns the first part, between two addresses, of a range of at least `len_min` bytes. The
+/// ranges are given by start and length, in order.
+fn first_part(
+    ranges: impl Iterator<Item = (u64, u64)>,
+    at: u64,
+    end: u64,
+    len_min: u64,
+) -> Option<Range<u64>> {
+    let parts = ranges.filter(|(_, len)| *len >= len_min);
+    let mut parts = parts.map(|(start, len)| start.max(at)..(start + len).min(end));
+    parts.find(|part| part.start < part.end)
 }

@@ -60,6 +60,11 @@ impl DeviceSpace {
         self.free.usable()
     }
 
+    /// Returns the ranges that no chunk takes, start and length, by offset.
+    pub(super) fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.free.iter()
+    }
+
     /// Like `free_bytes`, but 0 if they are not enough for any chunk.
     pub(super) fn chunk_bytes(&self) -> u64 {
         if self.free.largest_free() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }

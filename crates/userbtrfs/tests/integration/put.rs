@@ -268,7 +268,7 @@ fn acls_of_an_existing_directory_are_removed() {
     assert_eq!(xattrs, [(b"user.stays".to_vec(), b"whatever".to_vec())]);
 }
 
-/// What the message says: only files that are not complete are removed.
+/// As the message says, only files that are not complete are removed.
 #[test]
 fn put_that_a_signal_stops_keeps_the_complete_files() {
     let made = Made::of_size("2G");

@@ -98,8 +98,8 @@ pub(in crate::cli) fn end_by_signal() {
     }
 }
 
-/// Handles the signals of a prompt from now on, while no copy runs: SIGINT shows a hint, and SIGTERM
-/// and SIGHUP commit and end the process.
+/// Handles the signals of a prompt from now on, while no copy runs: SIGINT shows a hint, and
+/// SIGTERM and SIGHUP commit and end the process.
 ///
 /// The caller takes the filesystem out before it closes it.
 pub(in crate::cli) fn keep_prompt(filesystem: PromptFilesystem) -> io::Result<()> {
