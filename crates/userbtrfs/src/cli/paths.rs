@@ -119,6 +119,24 @@ impl<'a> Destination<'a> {
     }
 }
 
+/// Returns an error of giving the inode at `source` the name `target`, with the path that it is
+/// about.
+pub(crate) fn blame(
+    filesystem: &Filesystem,
+    (source, target): (&[u8], &[u8]),
+    error: Error,
+) -> anyhow::Error {
+    let is_of_target = match &error {
+        Error::Exists | Error::NotEmpty | Error::IsADirectory | Error::NameTooLong => true,
+        Error::NotFound | Error::NotADirectory | Error::SymlinkLoop => {
+            filesystem.symlink_metadata(source).is_ok()
+        }
+        _ => false,
+    };
+    let path = if is_of_target { target } else { source };
+    anyhow::Error::from(error).context(Quoted(path).to_string())
+}
+
 /// Returns the last name of a path; `None` for the root, and if the path ends with `.` or `..`.
 pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());

@@ -211,3 +211,20 @@ fn unremovable_entries_are_named_and_the_rest_is_removed() {
     assert_eq!(verb("find --subvolid 5", &image.path(), &["/a"]).good(), before);
     judge(&image.path());
 }
+
+#[test]
+fn error_of_a_second_path_names_that_path() {
+    let made = Made::new();
+    made.does("mkdir", &["/dir", "/full", "/full/dir"]);
+    made.does("mkdir", &["/full/dir/in"]);
+    for (words, paths, says) in [
+        ("mv", ["/dir", "/no/x"], "/no/x: no such file or directory"),
+        ("mv", ["/no", "/dir"], "/no: no such file or directory"),
+        ("mv", ["/dir", "/full"], "/full/dir: directory not empty"),
+        ("ln", ["/dir", "/no/x"], "/no/x: no such file or directory"),
+        ("ln -s", ["anything", "/no/x"], "/no/x: no such file or directory"),
+    ] {
+        let said = made.verb(words, &paths).bad();
+        assert_eq!(said, format!("userbtrfs: {says}\n"), "{words} {paths:?}");
+    }
+}

@@ -209,3 +209,20 @@ fn owners_and_devices_are_those_that_fakeroot_shows() {
     assert!(shown.ends_with("33:44 0,0\n0:0 1,3\n"), "{shown}");
     judge(&folder.join("image"));
 }
+
+/// The path of a file may be longer than a path may be: `put` copies it, too.
+#[test]
+fn deep_tree_beyond_the_longest_path_is_copied() {
+    let place = Place::new();
+    let name = "d".repeat(200);
+    let script = "for n in $(seq 30); do mkdir $0 && cd $0 || exit 1; done; echo content >leaf";
+    let mut shell = Command::new("bash");
+    let made = shell.args(["-c", script, &name]).current_dir(place.dir()).status().unwrap();
+    assert!(made.success());
+    place.mkfs(&["-q"]).good();
+    let path = format!("{}/leaf", vec![name; 30].join("/"));
+    assert_eq!(verb("cat", &place.image(), &[&path]).good(), "content\n");
+    judge(&place.image());
+    let removed = Command::new("rm").args(["-r".as_ref(), place.dir().as_os_str()]).status();
+    assert!(removed.unwrap().success());
+}

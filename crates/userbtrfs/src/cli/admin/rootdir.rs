@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -125,23 +126,30 @@ fn copies(profile: Profile) -> u64 {
 impl Measure {
     fn of(dir: &Path) -> Result<Self> {
         let mut measure = Self::default();
-        measure.add_dir(dir).with_context(|| dir.display().to_string())?;
+        measure.add_dir(dir, dir)?;
         measure.add_xattrs(dir);
         Ok(measure)
     }
 
-    fn add_dir(&mut self, dir: &Path) -> std::io::Result<()> {
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
+    /// Adds the content of a directory, which messages call `name`. A directory is reached by its
+    /// open descriptor: its path may be longer than a path may be.
+    fn add_dir(&mut self, dir: &Path, name: &Path) -> Result<()> {
+        let named = || name.display().to_string();
+        let held = File::open(dir).with_context(named)?;
+        let base = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        for entry in fs::read_dir(&base).with_context(named)? {
+            let entry = entry.with_context(named)?;
+            let name = name.join(entry.file_name());
+            let metadata = entry.metadata().with_context(|| name.display().to_string())?;
             self.metadata += INODE + NAMES * entry.file_name().len() as u64;
             self.add_xattrs(&entry.path());
             if metadata.is_dir() {
-                self.add_dir(&entry.path())?;
+                self.add_dir(&entry.path(), &name)?;
             } else if metadata.is_symlink() {
                 self.metadata += EXTENT + metadata.len();
             } else if metadata.is_file() && self.is_new(&metadata) {
-                self.add_file(&entry, &metadata)?;
+                let added = self.add_file(&entry, &metadata);
+                added.with_context(|| name.display().to_string())?;
             }
         }
         Ok(())

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use userbtrfs::Quoted;
 
-use crate::cli::paths::Destination;
+use crate::cli::paths::{Destination, blame};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -28,14 +29,16 @@ impl RunVerb for LnArgs {
         for target in targets {
             let to = target.as_encoded_bytes();
             let link = || -> Result<()> {
-                let path = destination.of(to)?;
-                match self.symbolic {
-                    true => filesystem.symlink(to, &path)?,
-                    false => filesystem.hard_link(to, &path)?,
+                let path = destination.of(to).with_context(|| shown(target))?;
+                if self.symbolic {
+                    let made = filesystem.symlink(to, &path).map(drop);
+                    made.with_context(|| Quoted(&path).to_string())
+                } else {
+                    let linked = filesystem.hard_link(to, &path).map(drop);
+                    linked.map_err(|error| blame(filesystem, (to, &path), error))
                 }
-                Ok(())
             };
-            failures.note(link().with_context(|| shown(target)))?;
+            failures.note(link())?;
         }
         Ok(failures.code())
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::{Quoted, RenameMode};
 
-use crate::cli::paths::Destination;
+use crate::cli::paths::{Destination, blame};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -36,11 +36,12 @@ impl RunVerb for MvArgs {
         for source in sources {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
-                let target = destination.of(path)?;
-                filesystem.rename_with(path, &target, self.mode())?;
+                let target = destination.of(path).with_context(|| shown(source))?;
+                let renamed = filesystem.rename_with(path, &target, self.mode());
+                renamed.map_err(|error| blame(filesystem, (path, &target), error))?;
                 progress(&session.global, || self.describe(path, &target))
             };
-            failures.note(move_it().with_context(|| shown(source)))?;
+            failures.note(move_it())?;
         }
         Ok(failures.code())
     }
