@@ -182,9 +182,10 @@ impl Nothing {
 
     fn remove_directory(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let node = self.find(parent, name)?;
-        match self.in_directory(node, |directory| directory.places.is_empty())? {
-            true => self.remove(parent, name),
-            false => Err(Errno::NOTEMPTY),
+        if self.in_directory(node, |directory| directory.places.is_empty())? {
+            self.remove(parent, name)
+        } else {
+            Err(Errno::NOTEMPTY)
         }
     }
 

@@ -238,9 +238,12 @@ impl Read<'_> {
             Order::Cached { reads, mebibytes, lent } => {
                 let file = open()?;
                 let blocks = read_up_to(&file, (mebibytes << 20).min(size))?.div_ceil(BLOCK);
-                timed(|| match lent {
-                    true => looked_at(&file, reads, blocks),
-                    false => here_and_there(&file, reads, reads, blocks),
+                timed(|| {
+                    if lent {
+                        looked_at(&file, reads, blocks)
+                    } else {
+                        here_and_there(&file, reads, reads, blocks)
+                    }
                 })?
             }
         };

@@ -90,10 +90,7 @@ impl Tree {
         let Root { logical, level, generation } = self.root();
         let owner = self.id();
         let expected = Expectation { owner, level, generation, first_key: None, end: None };
-        match store.has(logical) {
-            true => Ok(()),
-            false => store.load(logical, &expected).map(drop),
-        }
+        if store.has(logical) { Ok(()) } else { store.load(logical, &expected).map(drop) }
     }
 
     /// Finds the leaf in which `key` is or would be.

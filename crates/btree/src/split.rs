@@ -102,10 +102,7 @@ fn split_slot(leaf: &TreeBlock, slot: usize) -> usize {
     let (mut low, mut high) = (1.min(len - 1), len - 1);
     while low < high {
         let middle = usize::midpoint(low, high);
-        match leaf.space_before(middle) < used / 2 {
-            true => low = middle + 1,
-            false => high = middle,
-        }
+        if leaf.space_before(middle) < used / 2 { low = middle + 1 } else { high = middle }
     }
     low
 }

@@ -302,9 +302,10 @@ fn lock(
     if lock.meets_another(&ways) {
         return Err(DeviceError::Locked { device: name.into() });
     }
-    match options.writable && metadata.is_file() && loop_device::is_mounted(&ways) {
-        true => Err(DeviceError::InUse { device: name.into() }),
-        false => Ok(Some(lock)),
+    if options.writable && metadata.is_file() && loop_device::is_mounted(&ways) {
+        Err(DeviceError::InUse { device: name.into() })
+    } else {
+        Ok(Some(lock))
     }
 }
 

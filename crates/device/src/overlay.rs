@@ -157,9 +157,10 @@ impl Device for Overlay {
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        match self.is_below(&batch) {
-            true => self.below.submit(batch),
-            false => Ticket::completed(batch.into_iter().map(|one| self.perform(one)).collect()),
+        if self.is_below(&batch) {
+            self.below.submit(batch)
+        } else {
+            Ticket::completed(batch.into_iter().map(|one| self.perform(one)).collect())
         }
     }
 

@@ -230,10 +230,7 @@ fn pieces<'a>(slices: impl Iterator<Item = &'a Slice>, done: usize) -> Vec<IoSli
 
 /// Returns the bytes at the alignment in memory that the file needs; copies them if necessary.
 fn in_place(file: &OpenFile, bytes: Slice) -> Slice {
-    match file.is_aligned(bytes.misalignment()) {
-        true => bytes,
-        false => Buffer::from(&bytes[..]).into(),
-    }
+    if file.is_aligned(bytes.misalignment()) { bytes } else { Buffer::from(&bytes[..]).into() }
 }
 
 fn read(file: &OpenFile, offset: u64, buffer: Buffer) -> Work {

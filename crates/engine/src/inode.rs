@@ -235,8 +235,9 @@ impl Inodes {
 
 /// Checks that the flags of an inode allow it to be changed, linked or unlinked.
 fn check_mutable(inode: &Inode) -> Result<()> {
-    match inode.kind_and_flags().1.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if inode.kind_and_flags().1.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }

@@ -337,9 +337,10 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
 
     /// The key in a slot, which must be less than [`Self::len`].
     pub fn key(&self, slot: usize) -> Key {
-        match self.is_leaf() {
-            true => self.raw_items()[slot].key.get(),
-            false => self.raw_pointers()[slot].key.get(),
+        if self.is_leaf() {
+            self.raw_items()[slot].key.get()
+        } else {
+            self.raw_pointers()[slot].key.get()
         }
     }
 
@@ -375,9 +376,10 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
     /// Returns the slot of `key`, or as an error the slot at which it would be inserted.
     pub fn search(&self, key: &Key) -> Result<usize, usize> {
         let compare = |raw: &RawKey| raw.get().cmp(key);
-        match self.is_leaf() {
-            true => self.raw_items().binary_search_by(|raw| compare(&raw.key)),
-            false => self.raw_pointers().binary_search_by(|raw| compare(&raw.key)),
+        if self.is_leaf() {
+            self.raw_items().binary_search_by(|raw| compare(&raw.key))
+        } else {
+            self.raw_pointers().binary_search_by(|raw| compare(&raw.key))
         }
     }
 

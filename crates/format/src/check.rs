@@ -76,9 +76,10 @@ impl Context<'_> {
     }
 
     fn not_newer(&self, field: &'static str, value: u64) -> Result<(), ItemError> {
-        match value <= self.newest {
-            true => Ok(()),
-            false => Err(ItemError::Future { field, value, limit: self.newest }),
+        if value <= self.newest {
+            Ok(())
+        } else {
+            Err(ItemError::Future { field, value, limit: self.newest })
         }
     }
 
@@ -147,9 +148,10 @@ impl Context<'_> {
 }
 
 fn aligned(field: &'static str, value: u64) -> Result<(), ItemError> {
-    match value.is_multiple_of(u64::from(SECTOR_SIZE)) {
-        true => Ok(()),
-        false => Err(ItemError::Unaligned { field, value }),
+    if value.is_multiple_of(u64::from(SECTOR_SIZE)) {
+        Ok(())
+    } else {
+        Err(ItemError::Unaligned { field, value })
     }
 }
 
@@ -158,17 +160,11 @@ fn range_end(field: &'static str, start: u64, len: u64) -> Result<u64, ItemError
 }
 
 fn not_before(start: u64, end_before: u64) -> Result<(), ItemError> {
-    match start >= end_before {
-        true => Ok(()),
-        false => Err(ItemError::Overlap(end_before)),
-    }
+    if start >= end_before { Ok(()) } else { Err(ItemError::Overlap(end_before)) }
 }
 
 fn not_empty(data: &[u8]) -> Result<(), ItemError> {
-    match data.is_empty() {
-        true => Err(ItemError::Size(0)),
-        false => Ok(()),
-    }
+    if data.is_empty() { Err(ItemError::Size(0)) } else { Ok(()) }
 }
 
 fn refs(key: Key, data: &[u8]) -> Result<(), ItemError> {
@@ -186,10 +182,7 @@ fn extrefs(key: Key, data: &[u8]) -> Result<(), ItemError> {
 }
 
 fn hash_agrees(expected: u64, found: u64) -> Result<(), ItemError> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(ItemError::NameHash { expected, found }),
-    }
+    if found == expected { Ok(()) } else { Err(ItemError::NameHash { expected, found }) }
 }
 
 fn hashed_entries(key: Key, data: &[u8]) -> Result<(), ItemError> {
@@ -254,9 +247,10 @@ fn device(key: Key, data: &[u8]) -> Result<(), ItemError> {
     if key.objectid != DEV_ITEMS_OBJECTID {
         return Err(ItemError::ObjectId(key.objectid));
     }
-    match DeviceItem::parse(data)?.id == key.offset {
-        true => Ok(()),
-        false => Err(ItemError::KeyOffset(key.offset)),
+    if DeviceItem::parse(data)?.id == key.offset {
+        Ok(())
+    } else {
+        Err(ItemError::KeyOffset(key.offset))
     }
 }
 

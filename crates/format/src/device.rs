@@ -129,9 +129,12 @@ impl DeviceItem {
 pub(crate) fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     bytes: &[u8],
 ) -> Result<&T, ItemError> {
-    T::ref_from_bytes(bytes).map_err(|_| match bytes.len() < size_of::<T>() {
-        true => ItemError::TooShort { need: size_of::<T>(), have: bytes.len() },
-        false => ItemError::Size(bytes.len()),
+    T::ref_from_bytes(bytes).map_err(|_| {
+        if bytes.len() < size_of::<T>() {
+            ItemError::TooShort { need: size_of::<T>(), have: bytes.len() }
+        } else {
+            ItemError::Size(bytes.len())
+        }
     })
 }
 

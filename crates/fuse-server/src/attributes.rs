@@ -105,9 +105,10 @@ impl FuseServer {
             == Changes::default();
         if changes.kill_suid_sgid || says_nothing {
             let metadata = inode.metadata().map_err(errno)?;
-            match says_nothing {
-                true => check_may_say_nothing(&metadata, caller, changes)?,
-                false => check_mutable(&metadata)?,
+            if says_nothing {
+                check_may_say_nothing(&metadata, caller, changes)?;
+            } else {
+                check_mutable(&metadata)?;
             }
             // A write removes the capability of a file by an empty request; its caller may keep the
             // set-id bits if it has CAP_FSETID.
@@ -159,9 +160,10 @@ fn touched(changes: &Changes, metadata: &Metadata) -> Option<api::Timestamp> {
 
 /// Fails if the flags forbid a change of the owner or the size; called before the bits are cleared.
 fn check_mutable(metadata: &Metadata) -> Result<(), Errno> {
-    match metadata.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-        true => Err(Errno::PERM),
-        false => Ok(()),
+    if metadata.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
     }
 }
 
@@ -179,9 +181,10 @@ fn check_may_say_nothing(
 ) -> Result<(), Errno> {
     let is_chown = changes.ctime.is_some() || !metadata.is_file();
     let has_set_id = !metadata.is_dir() && metadata.mode & SET_ID != 0;
-    match is_chown && has_set_id && !rights::owns(caller, metadata.uid) {
-        true => Err(Errno::PERM),
-        false => Ok(()),
+    if is_chown && has_set_id && !rights::owns(caller, metadata.uid) {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
     }
 }
 

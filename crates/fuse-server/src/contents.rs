@@ -147,9 +147,10 @@ impl FuseServer {
 /// Clears the set-id bits of a file, unless it is immutable. Returns whether there were any.
 fn drop_set_id(inode: &Inode, caller: &Caller) -> Result<bool, Errno> {
     let metadata = inode.metadata().map_err(errno)?;
-    match metadata.flags.contains(InodeFlags::IMMUTABLE) {
-        true => Err(Errno::PERM),
-        false => inode.drop_set_id(membership(caller, &metadata)).map_err(errno),
+    if metadata.flags.contains(InodeFlags::IMMUTABLE) {
+        Err(Errno::PERM)
+    } else {
+        inode.drop_set_id(membership(caller, &metadata)).map_err(errno)
     }
 }
 
@@ -157,9 +158,10 @@ fn drop_set_id(inode: &Inode, caller: &Caller) -> Result<bool, Errno> {
 /// that.
 pub(crate) fn membership(caller: &Caller, metadata: &Metadata) -> Membership {
     let depends = metadata.mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
-    match depends && !rights::keeps_set_group_id(caller, metadata.gid) {
-        true => Membership::Stranger,
-        false => Membership::Member,
+    if depends && !rights::keeps_set_group_id(caller, metadata.gid) {
+        Membership::Stranger
+    } else {
+        Membership::Member
     }
 }
 

@@ -71,9 +71,10 @@ impl FuseServer {
     }
 
     pub(crate) fn list_entries(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
-        match self.is_listed(node, read) {
-            true => reply.begin().send(),
-            false => may_sleep(|| self.list_with_nodes(node, read, reply)),
+        if self.is_listed(node, read) {
+            reply.begin().send();
+        } else {
+            may_sleep(|| self.list_with_nodes(node, read, reply));
         }
     }
 

@@ -83,9 +83,10 @@ impl LookupCounts {
     pub(crate) fn keep(&self, node: NodeId, inode: Inode) -> Option<Inode> {
         let key = node.0.to_le_bytes();
         let mut known = self.shard(key).lock();
-        match known.counts.contains_key(&key) {
-            true => known.nameless.insert(key, inode),
-            false => Some(inode),
+        if known.counts.contains_key(&key) {
+            known.nameless.insert(key, inode)
+        } else {
+            Some(inode)
         }
     }
 

@@ -49,9 +49,10 @@ impl FuseServer {
         metadata: &Metadata,
         said: impl FnOnce() -> api::Result<InodeId>,
     ) -> Result<Entry, Errno> {
-        let node = match metadata.is_empty_place() {
-            true => self.ids.place(metadata.id, said().map_err(errno)?.subvolume)?,
-            false => self.ids.node(metadata.id)?,
+        let node = if metadata.is_empty_place() {
+            self.ids.place(metadata.id, said().map_err(errno)?.subvolume)?
+        } else {
+            self.ids.node(metadata.id)?
         };
         self.refer_as(metadata, node)
     }

@@ -51,9 +51,10 @@ impl NodeIds {
     /// Returns the inode number that stat(2) shows.
     pub(crate) fn shown(&self, id: InodeId) -> Result<u64, Errno> {
         let subvolume = if id.subvolume == self.root.subvolume { 0 } else { id.subvolume.0 };
-        match subvolume >> SUBVOLUME_BITS == 0 && id.number < PLACES {
-            true => Ok(subvolume << NUMBER_BITS | id.number),
-            false => Err(Errno::OVERFLOW),
+        if subvolume >> SUBVOLUME_BITS == 0 && id.number < PLACES {
+            Ok(subvolume << NUMBER_BITS | id.number)
+        } else {
+            Err(Errno::OVERFLOW)
         }
     }
 

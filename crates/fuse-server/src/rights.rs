@@ -30,10 +30,7 @@ const DATA_SYNC: u32 = 0o10000;
 pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
     let own = rustix::process::geteuid();
     let is_mounter = !own.is_root() && caller.uid == own.as_raw();
-    match is_mounter || is_able(caller, SYS_ADMIN) {
-        true => Ok(()),
-        false => Err(Errno::PERM),
-    }
+    if is_mounter || is_able(caller, SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Returns whether the caller has the rights of the owner of an inode.

@@ -52,9 +52,10 @@ impl Mount {
             MountMethod::Direct => false,
             MountMethod::Helper => true,
         };
-        let (device, watch) = match by_helper {
-            true => helper::mount(&point, options)?,
-            false => (direct::mount(&point, options)?, None),
+        let (device, watch) = if by_helper {
+            helper::mount(&point, options)?
+        } else {
+            (direct::mount(&point, options)?, None)
         };
         let number = number_at(&point);
         Ok(Self { point, device, by_helper, _watch: watch, number })

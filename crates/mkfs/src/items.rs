@@ -149,9 +149,10 @@ impl Draft<'_> {
 
     fn extent_tree(&self) -> Vec<NewItem> {
         let blocks = self.places.iter().map(extent_item);
-        match self.options.block_group_tree {
-            true => blocks.collect(),
-            false => blocks.chain(self.block_groups()).collect(),
+        if self.options.block_group_tree {
+            blocks.collect()
+        } else {
+            blocks.chain(self.block_groups()).collect()
         }
     }
 

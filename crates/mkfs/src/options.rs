@@ -84,9 +84,10 @@ impl Options {
         if self.label.len() > LABEL_LEN_MAX {
             return Err(MkfsError::LabelLength(self.label.len()));
         }
-        match self.label.iter().any(|byte| matches!(byte, b'\n' | 0)) {
-            true => Err(MkfsError::LabelCharacter),
-            false => Ok(()),
+        if self.label.iter().any(|byte| matches!(byte, b'\n' | 0)) {
+            Err(MkfsError::LabelCharacter)
+        } else {
+            Ok(())
         }
     }
 
@@ -95,10 +96,7 @@ impl Options {
             | IncompatFlags::EXTENDED_IREF
             | IncompatFlags::SKINNY_METADATA
             | IncompatFlags::NO_HOLES;
-        match self.mixed {
-            true => always | IncompatFlags::MIXED_GROUPS,
-            false => always,
-        }
+        if self.mixed { always | IncompatFlags::MIXED_GROUPS } else { always }
     }
 
     pub(crate) fn compat_ro(&self) -> CompatRoFlags {

@@ -497,11 +497,12 @@ impl Space {
         block_groups.release_preallocated();
         let unmade = block_groups.data_in_new_chunks();
         let within_reach = short.backed() + short.totals.unloaded + unmade;
-        match within_reach >= short.needed(bytes, policy) {
-            true => attempt().map_err(|space_info| {
+        if within_reach >= short.needed(bytes, policy) {
+            attempt().map_err(|space_info| {
                 space_info.shortage(bytes, policy, block_groups.can_make_chunk(kind))
-            }),
-            false => Err(short.shortage_for_good(bytes, policy)),
+            })
+        } else {
+            Err(short.shortage_for_good(bytes, policy))
         }
     }
 }

@@ -73,10 +73,7 @@ impl FlushTracker {
 
 impl State {
     fn check(&self, name: &str) -> Result<(), WriteError> {
-        match self.failed {
-            true => Err(WriteError::NotDurable { device: name.into() }),
-            false => Ok(()),
-        }
+        if self.failed { Err(WriteError::NotDurable { device: name.into() }) } else { Ok(()) }
     }
 }
 

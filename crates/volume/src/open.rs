@@ -179,10 +179,7 @@ fn check_supported(device: &dyn Device, superblock: &Superblock) -> Result<(), O
         return Err(OpenError::Devices { count: superblock.num_devices });
     }
     let (need, have) = (superblock.device.total_bytes, device.len());
-    match have < need {
-        true => Err(OpenError::Truncated { need, have }),
-        false => Ok(()),
-    }
+    if have < need { Err(OpenError::Truncated { need, have }) } else { Ok(()) }
 }
 
 fn check_writable(

@@ -17,8 +17,9 @@ pub(crate) struct Args {
 /// Unpacks the image that `args` names.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = Path::new(&args.name);
-    match path.exists() {
-        true => golden::unpack(path, &args.dest),
-        false => Golden::named(&args.name).unpack(&args.dest),
+    if path.exists() {
+        golden::unpack(path, &args.dest)
+    } else {
+        Golden::named(&args.name).unpack(&args.dest)
     }
 }

@@ -291,10 +291,8 @@ impl Grove {
             };
             let block = self.volume.read_block(logical, &expectation).unwrap();
             let full = self.books.extents.lock().unwrap()[&logical].full_backref;
-            let backref = match full {
-                true => Backref::Parent(logical),
-                false => Backref::Tree(block.header().owner),
-            };
+            let backref =
+                if full { Backref::Parent(logical) } else { Backref::Tree(block.header().owner) };
             for child in (0..block.len()).map(|slot| block.child(slot)) {
                 *expected.entry(child.logical).or_default().entry(backref).or_default() += 1;
                 let (logical, generation) = (child.logical, child.generation);
@@ -713,9 +711,12 @@ fn threads_change_one_tree_together() {
                 for _ in 0..rounds {
                     let start = random.below(500);
                     let key = |step| Key::new(start + step, ANY, thread);
-                    let edit = |step| match random.one_in(3) {
-                        true => ItemEdit::Remove(key(step)),
-                        false => ItemEdit::Put(key(step), vec![9; 60]),
+                    let edit = |step| {
+                        if random.one_in(3) {
+                            ItemEdit::Remove(key(step))
+                        } else {
+                            ItemEdit::Put(key(step), vec![9; 60])
+                        }
                     };
                     let mut edits: Vec<_> = (0..40).map(edit).collect();
                     tree.apply(&grove.store, &grove.books, &mut edits).unwrap();

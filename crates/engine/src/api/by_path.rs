@@ -31,10 +31,7 @@ impl Filesystem {
     /// [`Error::NotADirectory`] if the path ends with a slash.
     pub fn open_parent_of_file(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let found = self.open_parent(path.as_ref())?;
-        match path.as_ref().ends_with(b"/") {
-            true => Err(Error::NotADirectory),
-            false => Ok(found),
-        }
+        if path.as_ref().ends_with(b"/") { Err(Error::NotADirectory) } else { Ok(found) }
     }
 
     /// Like [`Self::open_parent`], to remove or rename the name. Returns [`Error::IsRoot`] if the
@@ -115,9 +112,10 @@ impl Filesystem {
         let child = dir.lookup(&name)?;
         // A subvolume is refused before anything in it is removed.
         let is_subvolume = child.id().subvolume != dir.inode().id().subvolume;
-        match is_subvolume || child.open_dir()?.remove_content_with(failed)? {
-            true => dir.remove_dir(&name),
-            false => Ok(()),
+        if is_subvolume || child.open_dir()?.remove_content_with(failed)? {
+            dir.remove_dir(&name)
+        } else {
+            Ok(())
         }
     }
 
@@ -136,9 +134,10 @@ impl Filesystem {
     ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(from)?;
         let is_dir = || Ok::<_, Error>(dir.lookup(&name)?.metadata()?.is_dir());
-        let (to, new_name) = match to.as_ref().ends_with(b"/") && !is_dir()? {
-            true => self.open_parent_of_file(to)?,
-            false => self.open_parent(to)?,
+        let (to, new_name) = if to.as_ref().ends_with(b"/") && !is_dir()? {
+            self.open_parent_of_file(to)?
+        } else {
+            self.open_parent(to)?
         };
         dir.rename(&name, &to, &new_name, mode)
     }

@@ -180,9 +180,10 @@ impl Dir {
 
     /// Checks that an inode is in the same filesystem.
     fn check_same(&self, inode: &Inode) -> Result<()> {
-        match Arc::ptr_eq(self.inode().inner(), inode.inner()) {
-            true => Ok(()),
-            false => Err(Error::CrossDevice),
+        if Arc::ptr_eq(self.inode().inner(), inode.inner()) {
+            Ok(())
+        } else {
+            Err(Error::CrossDevice)
         }
     }
 }

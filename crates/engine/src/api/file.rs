@@ -145,9 +145,10 @@ impl File {
         let last_end = self.last_end.load(Ordering::Relaxed);
         self.last_end.store(offset + len, Ordering::Relaxed);
         let sequential = last_end == offset || (last_end == u64::MAX && offset == 0);
-        let ahead = match sequential {
-            true => (self.ahead.load(Ordering::Relaxed) * 2 + 1).min(AHEAD_MAX),
-            false => 0,
+        let ahead = if sequential {
+            (self.ahead.load(Ordering::Relaxed) * 2 + 1).min(AHEAD_MAX)
+        } else {
+            0
         };
         self.ahead.store(ahead, Ordering::Relaxed);
         ahead

@@ -155,10 +155,8 @@ impl Filesystem {
 
     pub(crate) fn new(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
         let (devices, replayed) = settle_log(devices, options)?;
-        let mut inner = match options.write {
-            false => read_only(devices, options)?,
-            true => writable(devices, options)?,
-        };
+        let mut inner =
+            if options.write { writable(devices, options)? } else { read_only(devices, options)? };
         inner.replayed = replayed;
         inner.root.subvolume = root_subvolume(&inner, &options.root)?;
         inner.is_open = true;
@@ -450,9 +448,10 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
         log::is_pending(&**device) || salvages && log::may_be_hidden(&**device)
     });
     let Some(what) = wanted else { return Ok((devices, None)) };
-    let targets: Vec<_> = match options.write {
-        true => devices.clone(),
-        false => devices.iter().map(|device| options.overlay(Arc::clone(device))).collect(),
+    let targets: Vec<_> = if options.write {
+        devices.clone()
+    } else {
+        devices.iter().map(|device| options.overlay(Arc::clone(device))).collect()
     };
     let settle = if what == PendingLog::Discard { log::discard } else { log::replay };
     match settle(targets.clone(), &options.replaying()) {

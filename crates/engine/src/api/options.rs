@@ -267,9 +267,10 @@ impl OpenOptions {
 
     /// Returns the flags of new files, in addition to those inherited from the directory.
     fn file_flags(&self) -> InodeFlags {
-        match self.without.contains(InodeFlags::NODATACOW) {
-            true => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
-            false => self.without,
+        if self.without.contains(InodeFlags::NODATACOW) {
+            InodeFlags::NODATACOW | InodeFlags::NODATASUM
+        } else {
+            self.without
         }
     }
 

@@ -423,9 +423,10 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> LogResult<()> {
         let number = inode.id().number;
         let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
-        let old = match is_first {
-            true => Vec::new(),
-            false => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
+        let old = if is_first {
+            Vec::new()
+        } else {
+            self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?
         };
         self.replace(inode, old, draft::xattrs(number, &xattrs))
     }

@@ -193,9 +193,10 @@ impl InodeLogger<'_, '_> {
         part: &RegularExtent,
         is_compressed: bool,
     ) -> LogResult<()> {
-        let (mut at, end) = match is_compressed {
-            true => (part.disk.0, part.disk.0 + part.disk_bytes),
-            false => (part.disk.0 + part.offset, part.disk.0 + part.offset + part.bytes),
+        let (mut at, end) = if is_compressed {
+            (part.disk.0, part.disk.0 + part.disk_bytes)
+        } else {
+            (part.disk.0 + part.offset, part.disk.0 + part.offset + part.bytes)
         };
         while at < end {
             let len = (end - at).min(SUMMED_MAX);

@@ -74,9 +74,10 @@ pub(super) fn logged_range(key: Key, data: &[u8]) -> Result<(u64, u64), LogDamag
 
 fn inode(data: &[u8]) -> Result<InodeItem, LogDamage> {
     let item = InodeItem::parse(data)?;
-    match item.size <= FILE_END {
-        true => Ok(item),
-        false => Err(ItemError::Range { field: "size of a file", value: item.size }.into()),
+    if item.size <= FILE_END {
+        Ok(item)
+    } else {
+        Err(ItemError::Range { field: "size of a file", value: item.size }.into())
     }
 }
 

@@ -75,9 +75,10 @@ impl InodeLogger<'_, '_> {
     /// Returns an error if a full commit is needed instead of logging these new entries of a
     /// directory, each the hash of a name and a file.
     pub(super) fn check_names(&self, dir: &Inode, names: &[(u32, u64)]) -> LogResult<()> {
-        match self.nodes.log_tracker().is_circle(self.running, dir.id(), names) {
-            true => Err(FullCommitReason::NameMoved),
-            false => Ok(()),
+        if self.nodes.log_tracker().is_circle(self.running, dir.id(), names) {
+            Err(FullCommitReason::NameMoved)
+        } else {
+            Ok(())
         }
     }
 }

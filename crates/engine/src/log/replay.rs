@@ -132,9 +132,10 @@ fn end(
     tolerant: bool,
     with: impl FnOnce(&Inodes, Logs, &mut Replayed) -> Result<()>,
 ) -> Result<Replayed> {
-    let volume = Arc::new(match options.salvage {
-        true => Volume::open_for_salvage(devices)?,
-        false => Volume::open_for_replay(devices)?,
+    let volume = Arc::new(if options.salvage {
+        Volume::open_for_salvage(devices)?
+    } else {
+        Volume::open_for_replay(devices)?
     });
     let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
     let generation = tree_roots.store().volume().superblock().generation;

@@ -105,12 +105,13 @@ impl Log {
     /// user has not seen, also those of other threads' writes.
     pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
         let (clock, inode, since) = (self.fsync_tracer.clock(), pages.inode(), told.number());
-        let synced = self.writeback.submit(pages).and_then(|mut data| match data.has_failed() {
-            true => {
+        let synced = self.writeback.submit(pages).and_then(|mut data| {
+            if data.has_failed() {
                 clock.end(inode.id(), SyncOutcome::Failed, LogVolume::default());
                 Ok(())
+            } else {
+                self.make_durable(inode, Some(&mut data), clock)
             }
-            false => self.make_durable(inode, Some(&mut data), clock),
         });
         pages.tell_failure(since, told)?;
         synced

@@ -219,9 +219,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
 
     /// The number of bytes that no item (in a leaf) or pointer (in a node) takes.
     pub fn free_space(&self) -> usize {
-        match self.is_leaf() {
-            true => minus(self.data_start(), times(ITEM_SIZE, self.count)),
-            false => minus(minus(self.bytes().len(), HEADER_SIZE), times(POINTER_SIZE, self.count)),
+        if self.is_leaf() {
+            minus(self.data_start(), times(ITEM_SIZE, self.count))
+        } else {
+            minus(minus(self.bytes().len(), HEADER_SIZE), times(POINTER_SIZE, self.count))
         }
     }
 
@@ -286,9 +287,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     /// Moves the slots from `from` on to the front of `right`.
     pub fn move_tail(&mut self, from: usize, right: &mut Self) {
         right.take_front(self, from..self.count);
-        match self.is_leaf() {
-            true => self.remove_items(from..self.count),
-            false => self.remove_children(from..self.count),
+        if self.is_leaf() {
+            self.remove_items(from..self.count);
+        } else {
+            self.remove_children(from..self.count);
         }
     }
 
@@ -300,9 +302,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     /// Copies `slots` of `left` to the front of this block.
     fn take_front<C: AsRef<[u8]>>(&mut self, left: &TreeBlock<C>, slots: Range<usize>) {
         for (at, slot) in slots.enumerate() {
-            match left.is_leaf() {
-                true => self.insert_item(at, left.key(slot), left.item(slot).data),
-                false => self.insert_child(at, &left.child(slot)),
+            if left.is_leaf() {
+                self.insert_item(at, left.key(slot), left.item(slot).data);
+            } else {
+                self.insert_child(at, &left.child(slot));
             }
         }
     }
@@ -310,12 +313,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     /// Copies all slots of `right` to the end of this block.
     pub fn append_all<C: AsRef<[u8]>>(&mut self, right: &TreeBlock<C>) {
         for slot in 0..right.len() {
-            match right.is_leaf() {
-                true => {
-                    let item = right.item(slot);
-                    self.insert_item(self.count, item.key, item.data);
-                }
-                false => self.insert_child(self.count, &right.child(slot)),
+            if right.is_leaf() {
+                let item = right.item(slot);
+                self.insert_item(self.count, item.key, item.data);
+            } else {
+                self.insert_child(self.count, &right.child(slot));
             }
         }
     }
@@ -334,9 +336,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     pub fn seal(&mut self, geometry: &Geometry) -> Result<(), BlockError> {
         self.header.flags |= BlockFlags::WRITTEN;
         self.write_header();
-        let free_start = match self.is_leaf() {
-            true => times(ITEM_SIZE, self.count),
-            false => times(POINTER_SIZE, self.count),
+        let free_start = if self.is_leaf() {
+            times(ITEM_SIZE, self.count)
+        } else {
+            times(POINTER_SIZE, self.count)
         };
         let free_end = plus(free_start, self.free_space());
         self.body_mut()[free_start..free_end].fill(0);

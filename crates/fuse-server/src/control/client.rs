@@ -157,9 +157,10 @@ fn find(point: &Path) -> Result<(u64, Line), AskError> {
     }
     let is_point = mounts.iter().any(|mount| mount.point == whole);
     let first = mounts.swap_remove(0);
-    match is_point {
-        true => Ok((device, first)),
-        false => Err(AskError::Within { path: path(), mount: first.point }),
+    if is_point {
+        Ok((device, first))
+    } else {
+        Err(AskError::Within { path: path(), mount: first.point })
     }
 }
 

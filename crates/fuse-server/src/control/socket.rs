@@ -41,9 +41,10 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = directory.metadata()?;
-    match metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS == 0 {
-        true => Ok(directory),
-        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "not this user's alone")),
+    if metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS == 0 {
+        Ok(directory)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not this user's alone"))
     }
 }
 

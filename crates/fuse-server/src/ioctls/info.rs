@@ -32,9 +32,10 @@ impl FuseServer {
         let superblock = self.filesystem.superblock();
         let checksum = superblock.checksum_kind;
         let checksum_bytes = u16::try_from(checksum.size()).map_err(|_| Errno::OVERFLOW)?;
-        let metadata_uuid = match superblock.metadata_uuid.is_nil() {
-            true => superblock.fsid,
-            false => superblock.metadata_uuid,
+        let metadata_uuid = if superblock.metadata_uuid.is_nil() {
+            superblock.fsid
+        } else {
+            superblock.metadata_uuid
         };
         let mut writer = Writer::default();
         writer.u64(superblock.device.id).u64(superblock.num_devices);

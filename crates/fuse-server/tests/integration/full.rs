@@ -27,9 +27,10 @@ fn fill(root: &Path, copy: impl Fn(&Path) -> bool) -> Vec<String> {
     let (mut whole, mut failed) = (Vec::new(), 0);
     for number in 0.. {
         let name = number.to_string();
-        match copy(&root.join(&name)) {
-            true => whole.push(name),
-            false => failed += 1,
+        if copy(&root.join(&name)) {
+            whole.push(name);
+        } else {
+            failed += 1;
         }
         if failed == FAILED_MAX {
             return whole;

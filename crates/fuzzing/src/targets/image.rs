@@ -70,10 +70,7 @@ pub(crate) fn image(input: &[u8]) {
 
 /// Chooses an image: for most inputs the small one, which is the fastest.
 fn choose(input: &mut Unstructured<'_>) -> Result<usize> {
-    match input.ratio(3, 4)? {
-        true => Ok(0),
-        false => input.int_in_range(0..=GOLDEN.len()),
-    }
+    if input.ratio(3, 4)? { Ok(0) } else { input.int_in_range(0..=GOLDEN.len()) }
 }
 
 fn spoil(input: &mut Unstructured<'_>, subject: &mut Subject) -> Result<()> {

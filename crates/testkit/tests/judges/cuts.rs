@@ -215,10 +215,8 @@ fn a_cut_leaves_one_commit_or_the_next() {
         let base = made.image();
         let workload = Workload::new(&made, &base, seed);
         let mut judge = Judge { linux: &linux, made: &made, random: Random::new(seed) };
-        let prefixes = match is_torture() {
-            true => Choice::EveryPrefix,
-            false => Choice::Sample { seed, count },
-        };
+        let prefixes =
+            if is_torture() { Choice::EveryPrefix } else { Choice::Sample { seed, count } };
         for state in states(&workload.recording, prefixes) {
             judge.judge(&workload, &state, true);
         }

@@ -177,9 +177,10 @@ impl Exercise {
             Act::Sync => self.file().sync_all().map_err(said)?,
             _ => self.change(step).map_err(said)?,
         }
-        match self.file().len() == self.flat.len() as u64 {
-            true => Ok(()),
-            false => Err(format!("its size is {}, not {}", self.file().len(), self.flat.len())),
+        if self.file().len() == self.flat.len() as u64 {
+            Ok(())
+        } else {
+            Err(format!("its size is {}, not {}", self.file().len(), self.flat.len()))
         }
     }
 

@@ -343,9 +343,10 @@ fn judge_state(ended: &Ended, state: &State) -> Result<()> {
     let Ended { journal, recording, .. } = ended;
     let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
     let check = |journal: &SyncJournal| journal.check(recording, state.completed, &left);
-    match is_primary(&left) {
-        true => check(journal),
-        false => check(&journal.without_logs()).context("by a copy of the superblock"),
+    if is_primary(&left) {
+        check(journal)
+    } else {
+        check(&journal.without_logs()).context("by a copy of the superblock")
     }
 }
 

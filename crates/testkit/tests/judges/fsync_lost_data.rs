@@ -51,9 +51,8 @@ impl Layer for BadData {
         if !batch.iter().any(|request| self.is_bad(request)) {
             return below.submit(batch);
         }
-        let run = |request: Request| match self.is_bad(&request) {
-            true => fail(request),
-            false => below.run(request),
+        let run = |request: Request| {
+            if self.is_bad(&request) { fail(request) } else { below.run(request) }
         };
         Ticket::completed(batch.into_iter().map(run).collect())
     }

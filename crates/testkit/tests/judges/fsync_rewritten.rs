@@ -149,9 +149,10 @@ impl<'a> Workload<'a> {
                 self.grow();
             }
             let size = self.file.len();
-            match random.one_in(2) {
-                true => self.file.sync_data().unwrap(),
-                false => self.file.sync_all().unwrap(),
+            if random.one_in(2) {
+                self.file.sync_data().unwrap();
+            } else {
+                self.file.sync_all().unwrap();
             }
             let acknowledged = Acknowledged { versions, size, events: self.device.count() };
             self.acknowledged.lock().unwrap().push(acknowledged);

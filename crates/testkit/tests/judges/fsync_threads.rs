@@ -158,9 +158,12 @@ impl Workload<'_> {
         thread::scope(|scope| {
             let renaming = scope.spawn(|| self.rename(seed, &is_over));
             let committing = scope.spawn(|| self.commit(&is_over));
-            let write = |(writer, file)| match writer < WRITERS / 2 {
-                true => scope.spawn(move || self.append(writer, file)),
-                false => scope.spawn(move || self.replace(writer)),
+            let write = |(writer, file)| {
+                if writer < WRITERS / 2 {
+                    scope.spawn(move || self.append(writer, file))
+                } else {
+                    scope.spawn(move || self.replace(writer))
+                }
             };
             let writing: Vec<_> = files.into_iter().map(write).collect();
             let ended: Vec<_> = writing.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -226,9 +229,10 @@ fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed
         for writer in 0..WRITERS {
             let count = acknowledged[usize::try_from(writer).unwrap()];
             let what = format!("{what}, writer {writer}, acknowledged {count}");
-            match writer < WRITERS / 2 {
-                true => check_appended(&left, writer, count, &what),
-                false => check_replaced(&left, writer, count, &what),
+            if writer < WRITERS / 2 {
+                check_appended(&left, writer, count, &what);
+            } else {
+                check_replaced(&left, writer, count, &what);
             }
         }
         if judged % 20 == 0 {

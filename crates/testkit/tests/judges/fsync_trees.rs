@@ -416,9 +416,10 @@ impl Acting {
                 let synced = self.target.sync(&below(object, dir, first_handle), *data_only);
                 ensure!(synced.is_ok() == is_there, "{synced:?}");
                 let (meanwhile, model) = (self.meanwhile(before), &self.models[tree]);
-                match is_there {
-                    true => self.journals[tree].note_sync(model, object, *data_only, meanwhile),
-                    false => self.journals[tree].note_nothing(model, meanwhile),
+                if is_there {
+                    self.journals[tree].note_sync(model, object, *data_only, meanwhile);
+                } else {
+                    self.journals[tree].note_nothing(model, meanwhile);
                 }
             }
         }

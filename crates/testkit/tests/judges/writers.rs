@@ -185,9 +185,10 @@ impl Keeper<'_> {
     }
 
     fn write(&mut self, bytes: &[u8], start: u64) {
-        match self.is_direct() {
-            true => self.file.write_direct(&Arc::new(Buffer::from(bytes)), start).unwrap(),
-            false => assert_eq!(self.file.write_at(bytes, start).unwrap(), bytes.len()),
+        if self.is_direct() {
+            self.file.write_direct(&Arc::new(Buffer::from(bytes)), start).unwrap();
+        } else {
+            assert_eq!(self.file.write_at(bytes, start).unwrap(), bytes.len());
         }
     }
 

@@ -89,9 +89,10 @@ impl Committer {
         // Space that a commit left pinned for a write in place can be freed though nothing changed.
         let frees =
             || self.context.space.has_pinned() || !self.context.space.empty_groups().is_empty();
-        let generation = match self.is_clean() && frees() {
-            true => self.commit_generation(before, CommitTrigger::Space)?,
-            false => self.commit_running(CommitTrigger::Space)?,
+        let generation = if self.is_clean() && frees() {
+            self.commit_generation(before, CommitTrigger::Space)?
+        } else {
+            self.commit_running(CommitTrigger::Space)?
         };
         self.context.state.wait_completed(generation)?;
         Ok(generation == before)

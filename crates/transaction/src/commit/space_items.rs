@@ -114,9 +114,10 @@ impl<'a> SpaceItemWriter<'a> {
 
     fn group_tree(&self) -> TreeId {
         let superblock = self.context.volume().superblock();
-        match superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) {
-            true => TreeId::BLOCK_GROUP,
-            false => TreeId::EXTENT,
+        if superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) {
+            TreeId::BLOCK_GROUP
+        } else {
+            TreeId::EXTENT
         }
     }
 
@@ -183,9 +184,10 @@ impl<'a> SpaceItemWriter<'a> {
         }
         self.editor.apply(TreeId::CHUNK, &mut [ItemEdit::Remove(chunk.key())])?;
         self.write_device_item()?;
-        match self.has_free_space_tree() {
-            true => free_tree::remove_group(&self.editor, &range_of(chunk)),
-            false => Ok(()),
+        if self.has_free_space_tree() {
+            free_tree::remove_group(&self.editor, &range_of(chunk))
+        } else {
+            Ok(())
         }
     }
 }

@@ -102,10 +102,11 @@ pub(crate) fn sync(
     member: &mut dyn LogSyncer,
 ) -> Result<(), LogFailure> {
     let mut member = SyncingMember { pending_io, member };
-    let synced = match group.transaction == handle.generation() {
-        true => LogSync { logs, handle }.sync_group(group, &mut member),
+    let synced = if group.transaction == handle.generation() {
+        LogSync { logs, handle }.sync_group(group, &mut member)
+    } else {
         // It becomes durable with its transaction.
-        false => logs.context.state.wait_durable(group.transaction).map_err(LogFailure::from),
+        logs.context.state.wait_durable(group.transaction).map_err(LogFailure::from)
     };
     // Not done yet if the group was given up before.
     let finished = member.finish_io(handle);

@@ -231,9 +231,10 @@ impl BlockGroup {
         len: u64,
         added: bool,
     ) -> Result<(), SpaceDamage> {
-        let used = match added {
-            true => self.used.checked_add(len).filter(|&used| used <= self.chunk.len),
-            false => self.used.checked_sub(len),
+        let used = if added {
+            self.used.checked_add(len).filter(|&used| used <= self.chunk.len)
+        } else {
+            self.used.checked_sub(len)
         };
         self.used = used.ok_or(SpaceDamage::NotInUse { logical, len })?;
         self.version += 1;

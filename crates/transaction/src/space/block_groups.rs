@@ -407,9 +407,10 @@ impl BlockGroups {
         };
         let of = |kind| self.groups.values().filter(move |group| kind_of(group) == kind);
         let dup = |group: &BlockGroup| group.chunk.flags.contains(BlockGroupFlags::DUP);
-        let alike = match of(kind).next().is_some() || kind == SpaceKind::Data {
-            true => of(kind).any(dup),
-            false => of(SpaceKind::System).any(dup),
+        let alike = if of(kind).next().is_some() || kind == SpaceKind::Data {
+            of(kind).any(dup)
+        } else {
+            of(SpaceKind::System).any(dup)
         };
         if alike { types | BlockGroupFlags::DUP } else { types }
     }

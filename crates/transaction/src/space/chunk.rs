@@ -89,10 +89,8 @@ impl DeviceSpace {
     pub(super) fn place(&mut self, kind: SpaceKind, flags: BlockGroupFlags) -> Option<Chunk> {
         let dup = flags.contains(BlockGroupFlags::DUP);
         let half = self.free.largest_free() / 2 / STRIPE_LEN * STRIPE_LEN;
-        let room = match dup {
-            true => half.max(self.free.second_largest()),
-            false => self.free.largest_free(),
-        };
+        let room =
+            if dup { half.max(self.free.second_largest()) } else { self.free.largest_free() };
         let len = room.min(self.chunk_len(kind));
         if len < CHUNK_LEN_MIN {
             return None;

@@ -58,10 +58,13 @@ fn take(
 ) -> Result<(), SpaceDamage> {
     let &DeviceExtent { chunk, len, .. } = extent;
     match stripes.remove(&(device, physical)) {
-        Some((of, chunk_len)) if of == chunk => match len == chunk_len {
-            true => Ok(()),
-            false => Err(SpaceDamage::DeviceExtentLength { chunk, physical, len, chunk_len }),
-        },
+        Some((of, chunk_len)) if of == chunk => {
+            if len == chunk_len {
+                Ok(())
+            } else {
+                Err(SpaceDamage::DeviceExtentLength { chunk, physical, len, chunk_len })
+            }
+        }
         _ => Err(SpaceDamage::StrayDeviceExtent { device, physical, chunk }),
     }
 }

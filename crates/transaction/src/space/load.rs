@@ -99,9 +99,10 @@ impl GroupRange {
     /// Returns the range, if it lies in the group.
     fn inside(&self, start: u64, len: u64) -> Result<(u64, u64), SpaceDamage> {
         let end = start.checked_add(len).filter(|&end| end <= self.end());
-        match end.is_some() && start >= self.start.0 && len > 0 {
-            true => Ok((start, len)),
-            false => Err(self.misplaced(start, len)),
+        if end.is_some() && start >= self.start.0 && len > 0 {
+            Ok((start, len))
+        } else {
+            Err(self.misplaced(start, len))
         }
     }
 
@@ -118,9 +119,10 @@ impl GroupRange {
 pub(super) fn free_ranges(tree_roots: &TreeRoots, group: GroupRange) -> Result<FreeRanges> {
     let superblock = tree_roots.store().volume().superblock();
     let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
-    match superblock.compat_ro.contains(valid) {
-        true => from_free_space_tree(tree_roots, group),
-        false => from_extent_tree(tree_roots, group),
+    if superblock.compat_ro.contains(valid) {
+        from_free_space_tree(tree_roots, group)
+    } else {
+        from_extent_tree(tree_roots, group)
     }
 }
 
@@ -141,9 +143,10 @@ fn from_free_space_tree(tree_roots: &TreeRoots, group: GroupRange) -> Result<Fre
     let mut free = FreeRanges::new(unit);
     list(&mut cursor, group, form, &mut free)?;
     let found = free.count();
-    match u64::from(count) == found as u64 {
-        true => Ok(free),
-        false => Err(SpaceDamage::FreeSpaceCount { start, count, found }.into()),
+    if u64::from(count) == found as u64 {
+        Ok(free)
+    } else {
+        Err(SpaceDamage::FreeSpaceCount { start, count, found }.into())
     }
 }
 

@@ -22,9 +22,10 @@ impl Space {
         let len = u64::from(self.nodesize);
         self.load_group_of(tree_roots, logical)?;
         let mut block_groups = self.block_groups.lock();
-        match block_groups.take_at(SpaceKind::Metadata, logical, len) {
-            true => Ok(block_groups.pin(logical, len)?),
-            false => Err(SpaceDamage::NotFree { logical, len }.into()),
+        if block_groups.take_at(SpaceKind::Metadata, logical, len) {
+            Ok(block_groups.pin(logical, len)?)
+        } else {
+            Err(SpaceDamage::NotFree { logical, len }.into())
         }
     }
 

@@ -50,10 +50,7 @@ impl NocowWriters {
             let before = all.range(..Logical(start.0 + len)).next_back();
             before.is_some_and(|(at, (held, _))| at.0 + held > start.0)
         };
-        match all.is_empty() {
-            true => Vec::new(),
-            false => ranges.extract_if(.., is_held).collect(),
-        }
+        if all.is_empty() { Vec::new() } else { ranges.extract_if(.., is_held).collect() }
     }
 }
 

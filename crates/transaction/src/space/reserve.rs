@@ -131,9 +131,10 @@ impl SpaceInfo {
 
     /// Returns the step that would help, if neither reading nor a chunk does.
     pub(super) fn shortage_for_good(&self, bytes: u64, policy: ReservePolicy) -> FlushHint {
-        match self.backed() + self.totals.pinned >= self.needed(bytes, policy) {
-            true => FlushHint::Pinned,
-            false => FlushHint::Nothing,
+        if self.backed() + self.totals.pinned >= self.needed(bytes, policy) {
+            FlushHint::Pinned
+        } else {
+            FlushHint::Nothing
         }
     }
 }

@@ -216,10 +216,8 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
         let mut space_infos = [SpaceInfo { nodesize, ..SpaceInfo::default() }; 3];
-        space_infos[SpaceKind::Metadata.index()].trees = match mixed {
-            true => Trees::Mixed { fresh: 0 },
-            false => Trees::All,
-        };
+        space_infos[SpaceKind::Metadata.index()].trees =
+            if mixed { Trees::Mixed { fresh: 0 } } else { Trees::All };
         let space_infos = Mutex::new(Class::SpaceCounters, space_infos);
         Self { space_infos, mixed, aborted: AtomicBool::new(false) }
     }

@@ -155,9 +155,10 @@ impl Files {
 
     /// Makes one random change, or a commit.
     fn step(&mut self) {
-        match self.random.one_in(20) {
-            true => self.transactions.commit().unwrap(),
-            false => self.step_without_commit(),
+        if self.random.one_in(20) {
+            self.transactions.commit().unwrap();
+        } else {
+            self.step_without_commit();
         }
     }
 

@@ -55,9 +55,10 @@ pub(crate) fn each_inode(
     for path in paths {
         let top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
-            let inode = match reach.follow {
-                true => filesystem.lookup(bytes)?,
-                false => filesystem.lookup_no_follow(bytes)?,
+            let inode = if reach.follow {
+                filesystem.lookup(bytes)?
+            } else {
+                filesystem.lookup_no_follow(bytes)?
             };
             act(bytes, &inode)?;
             if reach.recursive && inode.metadata()?.is_dir() {

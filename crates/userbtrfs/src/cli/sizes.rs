@@ -6,11 +6,13 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
     let number = digits.parse::<u64>().map_err(|_| "not a size".to_owned())?;
-    let unit =
-        unit(suffix).ok_or_else(|| match suffix.chars().all(|c| c.is_ascii_alphabetic()) {
-            true => format!("unknown suffix {suffix}"),
-            false => "not a size".to_owned(),
-        })?;
+    let unit = unit(suffix).ok_or_else(|| {
+        if suffix.chars().all(|c| c.is_ascii_alphabetic()) {
+            format!("unknown suffix {suffix}")
+        } else {
+            "not a size".to_owned()
+        }
+    })?;
     number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
 }
 

@@ -34,9 +34,10 @@ impl Blocks<'_> {
     fn dump_text(&self, block: &TreeBlock, output: &mut Output<'_>) -> io::Result<()> {
         output.text_line(&self.header_text(block))?;
         for slot in 0..block.len() {
-            let line = match block.is_leaf() {
-                true => self.item_text(slot, &block.item(slot)),
-                false => pointer_text(&block.child(slot)),
+            let line = if block.is_leaf() {
+                self.item_text(slot, &block.item(slot))
+            } else {
+                pointer_text(&block.child(slot))
             };
             output.text_line(&line)?;
         }
@@ -46,9 +47,10 @@ impl Blocks<'_> {
     fn header_text(&self, block: &TreeBlock) -> String {
         let header = block.header();
         let (logical, items, generation) = (header.logical, header.nritems, header.generation);
-        let (name, level) = match block.is_leaf() {
-            true => ("leaf", String::new()),
-            false => ("node", format!("level {} ", header.level)),
+        let (name, level) = if block.is_leaf() {
+            ("leaf", String::new())
+        } else {
+            ("node", format!("level {} ", header.level))
         };
         let (free, owner) = (self.free_space(block), header.owner.text());
         let flags = Flags::of(&header.flags);
@@ -88,9 +90,12 @@ impl Blocks<'_> {
     fn json(&self, block: &TreeBlock) -> Value {
         let header = block.header();
         let name = if block.is_leaf() { "items" } else { "pointers" };
-        let entries = (0..block.len()).map(|slot| match block.is_leaf() {
-            true => self.item_json(slot, block),
-            false => self.pointer_json(slot, block),
+        let entries = (0..block.len()).map(|slot| {
+            if block.is_leaf() {
+                self.item_json(slot, block)
+            } else {
+                self.pointer_json(slot, block)
+            }
         });
         json!({
             "tree": self.tree.0,

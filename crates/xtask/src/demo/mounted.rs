@@ -59,10 +59,8 @@ fn mount(demo: &Demo, image: &Path, point: &Path) -> Result<Child> {
 }
 
 fn unmount(point: &Path) -> Result<()> {
-    let mut command = match is_superuser() {
-        true => Command::new("umount"),
-        false => Command::new("fusermount3"),
-    };
+    let mut command =
+        if is_superuser() { Command::new("umount") } else { Command::new("fusermount3") };
     if !is_superuser() {
         command.arg("-u");
     }

@@ -156,12 +156,13 @@ impl Device for Failing {
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         self.pass(&batch);
-        let run = |request: Request| match self.fails(&request) {
-            true => {
+        let run = |request: Request| {
+            if self.fails(&request) {
                 let (device, access) = ("failing".into(), request.access());
                 request.complete(Err(DeviceError::Short { device, access, done: 0 }))
+            } else {
+                self.memory.run(request)
             }
-            false => self.memory.run(request),
         };
         Ticket::completed(batch.into_iter().map(run).collect())
     }

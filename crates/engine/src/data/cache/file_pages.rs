@@ -178,9 +178,10 @@ impl FilePages {
     pub(in crate::data) fn settled(&self, version: Version, range: Range<u64>) -> u64 {
         // Sectors that are finished after this look change the version.
         let unfinished = self.unfinished_from(range.start).unwrap_or(range.end);
-        match self.version() == version {
-            true => unfinished.clamp(range.start, range.end),
-            false => range.start,
+        if self.version() == version {
+            unfinished.clamp(range.start, range.end)
+        } else {
+            range.start
         }
     }
 

@@ -55,9 +55,10 @@ impl Delalloc {
                 return Ok(admitted);
             }
             self.context.transactions.check()?;
-            match self.context.is_pressed() {
-                true => self.writeback.write_oldest(),
-                false => self.throttle.wait(bytes, max, unfinished),
+            if self.context.is_pressed() {
+                self.writeback.write_oldest();
+            } else {
+                self.throttle.wait(bytes, max, unfinished);
             }
         }
     }

@@ -54,9 +54,10 @@ impl FileOps {
             }
             Err(Error::NoSpace) => {
                 let how = (MayExtend::Allowed, Times::Now);
-                match write_through(&self.delalloc, pages, offset, buffer, how)? {
-                    true => Ok(()),
-                    false => Err(Error::NoSpace),
+                if write_through(&self.delalloc, pages, offset, buffer, how)? {
+                    Ok(())
+                } else {
+                    Err(Error::NoSpace)
                 }
             }
             Err(error) => Err(error),

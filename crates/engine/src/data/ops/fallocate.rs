@@ -119,9 +119,10 @@ impl FileOps {
                 let zeros = [0; SECTOR_LEN];
                 let len = usize::try_from(end - start).expect("within a sector");
                 let how = (MayExtend::Allowed, times);
-                match write_through(&self.delalloc, pages, start, &zeros[..len], how)? {
-                    true => Ok(()),
-                    false => Err(Error::NoSpace),
+                if write_through(&self.delalloc, pages, start, &zeros[..len], how)? {
+                    Ok(())
+                } else {
+                    Err(Error::NoSpace)
                 }
             }
             done => done.map(drop),

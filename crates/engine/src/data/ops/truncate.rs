@@ -39,9 +39,10 @@ impl FileOps {
             return Err(Error::FileTooLarge);
         }
         let _operation = pages.inode().lock_operation();
-        match size < pages.size() {
-            true => shrink(&self.delalloc, pages, size),
-            false => grow(&self.delalloc, pages, size, Times::Now),
+        if size < pages.size() {
+            shrink(&self.delalloc, pages, size)
+        } else {
+            grow(&self.delalloc, pages, size, Times::Now)
         }
     }
 }

@@ -94,11 +94,12 @@ impl ExtentReader {
         tree_roots: &TreeRoots,
         file: &BackingExtents,
     ) -> Vec<Result<Option<SectorChecksums>>> {
-        let find = |range| match file.checksummed {
-            true => {
+        let find = |range| {
+            if file.checksummed {
                 SectorChecksums::find(tree_roots, file.transactions.as_deref(), range).map(Some)
+            } else {
+                Ok(None)
             }
-            false => Ok(None),
         };
         reads_of(&self.pieces).map(find).collect()
     }

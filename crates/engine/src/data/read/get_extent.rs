@@ -94,9 +94,10 @@ impl<'a> ExtentMaps<'a> {
                 cursor.advance()?;
                 continue;
             }
-            break match extent.start > self.at {
-                true => self.pass_hole(extent.start.min(until)),
-                false => self.pass(&extent, extent.end.min(until)),
+            break if extent.start > self.at {
+                self.pass_hole(extent.start.min(until))
+            } else {
+                self.pass(&extent, extent.end.min(until))
             };
         };
         self.cursor = Some(cursor);

@@ -89,10 +89,8 @@ impl Stream {
     /// Returns the next piece: its offset, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, ReadExtents)>> {
         loop {
-            let more = match self.given < self.careful {
-                true => self.read_carefully(),
-                false => self.advance(),
-            };
+            let more =
+                if self.given < self.careful { self.read_carefully() } else { self.advance() };
             match more {
                 Ok(More::Bytes(bytes)) => {
                     let start = self.given;

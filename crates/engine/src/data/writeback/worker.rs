@@ -90,9 +90,10 @@ impl Shared {
     fn next(&self, looks: bool) -> bool {
         let mut requests = self.requests.lock();
         if !requests.stop && !requests.hurry {
-            match looks {
-                true => drop(self.wake.wait_for(&mut requests, PAUSE)),
-                false => self.wake.wait_idle(&mut requests),
+            if looks {
+                self.wake.wait_for(&mut requests, PAUSE);
+            } else {
+                self.wake.wait_idle(&mut requests);
             }
         }
         requests.hurry = false;

@@ -48,9 +48,10 @@ pub(in crate::inode) fn check_new_name(name: &[u8]) -> Result<()> {
         return Err(Error::NameTooLong);
     }
     let impossible = name.is_empty() || name.contains(&b'/') || name.contains(&0);
-    match impossible || name == b"." || name == b".." {
-        true => Err(Error::BadName(name.to_vec())),
-        false => Ok(()),
+    if impossible || name == b"." || name == b".." {
+        Err(Error::BadName(name.to_vec()))
+    } else {
+        Ok(())
     }
 }
 
@@ -277,9 +278,10 @@ impl Inodes {
     /// Returns the names of an inode with these delayed changes, and the item that stores each.
     fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<IndexedLink>> {
         let NameChanges { by_place, is_all } = changes;
-        let mut names = match is_all {
-            true => Vec::new(),
-            false => ondisk::names(&self.tree_roots, inode.tree(), inode.number())?,
+        let mut names = if is_all {
+            Vec::new()
+        } else {
+            ondisk::names(&self.tree_roots, inode.tree(), inode.number())?
         };
         names.retain(|(link, _)| !by_place.contains_key(&(link.dir, link.index)));
         let added = by_place.into_iter().filter_map(|((dir, index), there)| {
@@ -390,10 +392,7 @@ impl Inodes {
         };
         let name = entry.name.to_vec();
         let wanted = Link { dir: dir.number, index: entry.index, name: name.clone() };
-        match known == Some(wanted) {
-            true => Ok(()),
-            false => Err(Error::Stray { dir, name, child }),
-        }
+        if known == Some(wanted) { Ok(()) } else { Err(Error::Stray { dir, name, child }) }
     }
 }
 

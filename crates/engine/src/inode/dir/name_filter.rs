@@ -62,10 +62,7 @@ impl NameFilter {
         };
         let at = list.get().binary_search(&end).expect("what is taken out was put in");
         list.get_mut().remove(at);
-        match list.get().is_empty() {
-            true => bytes_of(&list.remove()),
-            false => 0,
-        }
+        if list.get().is_empty() { bytes_of(&list.remove()) } else { 0 }
     }
 
     /// Returns the approximate memory in use.

@@ -30,10 +30,7 @@ impl Inodes {
 
     /// Checks the length of an item with several entries.
     fn check_shared(&self, len: usize) -> Result<()> {
-        match len <= self.item_max() {
-            true => Ok(()),
-            false => Err(Error::Overflow),
-        }
+        if len <= self.item_max() { Ok(()) } else { Err(Error::Overflow) }
     }
 
     /// Checks that a directory has room for an entry of this name. Returns [`Error::Overflow`] if

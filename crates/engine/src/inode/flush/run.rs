@@ -275,15 +275,17 @@ impl<'a> Batch<'a> {
                 ItemChanges::remove(key)
             });
         }
-        let (items, extents) = match set.gone {
-            true => (self.items(inode)?, Vec::new()),
-            false => (Vec::new(), self.extents(inode, &set, &item)?),
+        let (items, extents) = if set.gone {
+            (self.items(inode)?, Vec::new())
+        } else {
+            (Vec::new(), self.extents(inode, &set, &item)?)
         };
         self.extents += extents.len();
         self.taken.push(Taken { inode: Arc::clone(inode), set, item, items, extents });
-        match self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
-            true => Ok(()),
-            false => self.apply(inode),
+        if self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
+            Ok(())
+        } else {
+            self.apply(inode)
         }
     }
 
@@ -325,9 +327,10 @@ impl<'a> Batch<'a> {
         if !self.holes_have_items || item.kind != FileKind::Regular {
             return Ok(None);
         }
-        let before = match set.created {
-            true => 0,
-            false => ondisk::size(&self.nodes.tree_roots, inode.tree(), inode.number())?,
+        let before = if set.created {
+            0
+        } else {
+            ondisk::size(&self.nodes.tree_roots, inode.tree(), inode.number())?
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
         let (before, after) = (up(before), up(item.size));

@@ -232,10 +232,7 @@ impl Inode {
     /// still has must not be seen.
     pub(in crate::inode) fn living(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
-        match state.dead {
-            false => Ok(state),
-            true => Err(Error::NoInode(self.id)),
-        }
+        if state.dead { Err(Error::NoInode(self.id)) } else { Ok(state) }
     }
 
     /// Locks the deferred DIR_ITEMs of a directory. To be read after the state.
@@ -346,9 +343,10 @@ impl Inode {
     pub(in crate::inode) fn in_memory(&self) -> InMemory {
         let Some(state) = self.state.get() else { return InMemory::More };
         let state = state.lock();
-        match state.dead || state.sets().next().is_some() {
-            true => InMemory::More,
-            false => InMemory::Attributes(state.item_to_log()),
+        if state.dead || state.sets().next().is_some() {
+            InMemory::More
+        } else {
+            InMemory::Attributes(state.item_to_log())
         }
     }
 
@@ -391,9 +389,10 @@ impl Inode {
     /// `None` if it added none. Entries before it are committed.
     pub(crate) fn first_added(&self, running: u64) -> Option<u64> {
         let state = self.state();
-        match state.item.generation == running {
-            true => Some(0),
-            false => state.first_added.filter(|(of, _)| *of == running).map(|(_, first)| first),
+        if state.item.generation == running {
+            Some(0)
+        } else {
+            state.first_added.filter(|(of, _)| *of == running).map(|(_, first)| first)
         }
     }
 

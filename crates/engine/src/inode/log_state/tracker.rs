@@ -390,9 +390,10 @@ impl LogTracker {
     pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> Result<bool, TrackerOverflow> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Ok(false) };
-        match table.forgotten {
-            true => Err(TrackerOverflow),
-            false => Ok(table.inodes.get(&inode).is_some_and(InodeLogState::lost_any)),
+        if table.forgotten {
+            Err(TrackerOverflow)
+        } else {
+            Ok(table.inodes.get(&inode).is_some_and(InodeLogState::lost_any))
         }
     }
 

@@ -57,10 +57,7 @@ impl Inodes {
         // A file with fs-verity is never written again.
         let for_good = InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         let refused = if append { for_good } else { for_good | InodeFlags::APPEND };
-        match item.flags.intersects(refused) {
-            true => Err(Error::NotPermitted),
-            false => Ok(inode),
-        }
+        if item.flags.intersects(refused) { Err(Error::NotPermitted) } else { Ok(inode) }
     }
 
     /// Changes a file, or returns [`Error::NoInode`] if it is deleted. The reservation, of

@@ -115,9 +115,10 @@ pub(in crate::inode) struct InheritedProps {
 impl InheritedProps {
     /// Returns what the flags of a directory imply without the property.
     pub(in crate::inode) fn by_flags(parent: InodeFlags) -> Self {
-        let flags = match parent.contains(InodeFlags::NOCOMPRESS) {
-            true => InodeFlags::NOCOMPRESS,
-            false => parent & InodeFlags::COMPRESS,
+        let flags = if parent.contains(InodeFlags::NOCOMPRESS) {
+            InodeFlags::NOCOMPRESS
+        } else {
+            parent & InodeFlags::COMPRESS
         };
         Self { flags, kind: None }
     }

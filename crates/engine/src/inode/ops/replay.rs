@@ -267,9 +267,10 @@ impl Inodes {
     /// Sets the bytes of a file from its extents in the tree. There are no pending ones.
     pub(crate) fn replay_bytes(&self, inode: &Arc<Inode>) -> Result<()> {
         let bytes = self.stored_bytes(inode)?;
-        match inode.item().nbytes == bytes {
-            true => Ok(()),
-            false => self.replay_change(inode, |_, state| state.item.nbytes = bytes),
+        if inode.item().nbytes == bytes {
+            Ok(())
+        } else {
+            self.replay_change(inode, |_, state| state.item.nbytes = bytes)
         }
     }
 

@@ -153,12 +153,11 @@ impl Inodes {
         let _locked = inode.lock_operation();
         let item = inode.item();
         let new = new_flags(&item, (item.flags - which) | (flags & which))?;
-        let property = match which.intersects(property::FLAGS) {
-            true => {
-                let value = property::by_flags(&item, new);
-                self.xattr_to_put(&inode, (property::COMPRESSION, value))?
-            }
-            false => None,
+        let property = if which.intersects(property::FLAGS) {
+            let value = property::by_flags(&item, new);
+            self.xattr_to_put(&inode, (property::COMPRESSION, value))?
+        } else {
+            None
         };
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {

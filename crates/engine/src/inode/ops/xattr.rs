@@ -108,9 +108,10 @@ impl Inodes {
             }
             state.sets().any(|set| set.created)
         };
-        let mut xattrs = match is_all {
-            true => Vec::new(),
-            false => ondisk::xattrs(&self.tree_roots, inode.tree(), id.number)?,
+        let mut xattrs = if is_all {
+            Vec::new()
+        } else {
+            ondisk::xattrs(&self.tree_roots, inode.tree(), id.number)?
         };
         xattrs.retain(|(name, _)| !changes.contains_key(name));
         let set = changes.into_iter().filter_map(|(name, value)| Some((name, value?.to_vec())));
@@ -167,9 +168,10 @@ impl Inodes {
             }
             *lens.entry(name_hash(name)).or_default() += ENTRY_HEAD + name.len() + value.len();
         }
-        match lens.into_values().all(|len| len <= self.item_max()) {
-            true => Ok(()),
-            false => Err(Error::AttributeTooLong),
+        if lens.into_values().all(|len| len <= self.item_max()) {
+            Ok(())
+        } else {
+            Err(Error::AttributeTooLong)
         }
     }
 
@@ -190,9 +192,10 @@ impl Inodes {
     }
 
     fn check_length(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        match ENTRY_HEAD + name.len() + value.len() <= self.item_max() {
-            true => Ok(()),
-            false => Err(Error::AttributeTooLong),
+        if ENTRY_HEAD + name.len() + value.len() <= self.item_max() {
+            Ok(())
+        } else {
+            Err(Error::AttributeTooLong)
         }
     }
 
@@ -254,9 +257,10 @@ fn check_name(name: &[u8]) -> Result<()> {
 /// Checks that Linux would accept a value: it denies everyone but root access to a file whose
 /// access control list it cannot parse.
 fn check_value(name: &[u8], value: &[u8]) -> Result<()> {
-    match acl::is_list(name) && Acl::parse(value).is_none() {
-        true => Err(Error::Invalid("an access list that cannot be parsed")),
-        false => Ok(()),
+    if acl::is_list(name) && Acl::parse(value).is_none() {
+        Err(Error::Invalid("an access list that cannot be parsed"))
+    } else {
+        Ok(())
     }
 }
 

@@ -231,9 +231,10 @@ impl<'a> DeferredDirItem<'a> {
         let entry = head.contains(Head::THERE).then(|| {
             let kind = *packed.split_off_first().expect(SOUND);
             let (number, transid) = (unpack_number(packed), unpack_number(packed));
-            let target = match head.contains(Head::SUBVOLUME) {
-                true => EntryTarget::Subvolume(TreeId(number)),
-                false => EntryTarget::Inode(number),
+            let target = if head.contains(Head::SUBVOLUME) {
+                EntryTarget::Subvolume(TreeId(number))
+            } else {
+                EntryTarget::Inode(number)
             };
             let kind = DirEntryKind::try_from(kind).expect(SOUND);
             DirEntry { target: target.to_disk(), transid, kind, name, data: &[] }

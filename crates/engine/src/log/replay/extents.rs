@@ -53,12 +53,11 @@ impl Extents {
         if refs::lookup(transactions.tree_roots(), &Extent::Data { logical, len })?.is_some() {
             return Ok(());
         }
-        match transactions.space().take_data_at(transactions.tree_roots(), logical, len)? {
-            true => {
-                self.taken.insert(logical.0, (len, false));
-                Ok(())
-            }
-            false => Err(in_use()),
+        if transactions.space().take_data_at(transactions.tree_roots(), logical, len)? {
+            self.taken.insert(logical.0, (len, false));
+            Ok(())
+        } else {
+            Err(in_use())
         }
     }
 

@@ -294,10 +294,7 @@ fn make_and_fill(
     let stop = Arc::default();
     let _signals = Signals::set(&stop)?;
     let superblock = make(&*device, options)?;
-    let go_on = || match stop.load(Ordering::SeqCst) {
-        true => Err(Stopped.into()),
-        false => Ok(()),
-    };
+    let go_on = || if stop.load(Ordering::SeqCst) { Err(Stopped.into()) } else { Ok(()) };
     let owner = args.owner.unwrap_or_default();
     let fill = |()| rootdir::fill(global, dir, &device, owner, args.discard);
     let filled = go_on().and_then(fill);

@@ -99,9 +99,10 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     }
     raise_open_files();
     let mut site = MountTarget::new(global, args)?;
-    match args.foreground || args.say_ready {
-        true => site.serve(),
-        false => ready::in_background(global, args),
+    if args.foreground || args.say_ready {
+        site.serve()
+    } else {
+        ready::in_background(global, args)
     }
 }
 

@@ -50,9 +50,10 @@ fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
         control::check(&whole)?;
         return unmount_here(&whole, true);
     }
-    let words: [&[u8]; 3] = match args.force {
-        true => [b"umount", b"--force", whole.as_os_str().as_encoded_bytes()],
-        false => [b"umount", b"--", whole.as_os_str().as_encoded_bytes()],
+    let words: [&[u8]; 3] = if args.force {
+        [b"umount", b"--force", whole.as_os_str().as_encoded_bytes()]
+    } else {
+        [b"umount", b"--", whole.as_os_str().as_encoded_bytes()]
     };
     match control::ask(&whole, &words, &mut Vec::new()) {
         Err(AskError::Refused(why)) if why == OTHER_PLACE => unmount_here(&whole, false),
@@ -80,8 +81,9 @@ fn unmount_here(point: &Path, lazy: bool) -> Result<()> {
     let mut helper = Command::new("fusermount3");
     helper.arg(if lazy { "-uz" } else { "-u" }).arg("--").arg(point);
     let output = helper.output().context("fusermount3")?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(anyhow!("{}", String::from_utf8_lossy(&output.stderr).trim_end())),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(anyhow!("{}", String::from_utf8_lossy(&output.stderr).trim_end()))
     }
 }

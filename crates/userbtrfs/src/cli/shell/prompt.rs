@@ -78,10 +78,7 @@ enum Next {
 
 pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let WriteArgs { root, discard } = &args.image;
-    let access = match args.read_only {
-        true => Access::Read,
-        false => Access::Write { discard: *discard },
-    };
+    let access = if args.read_only { Access::Read } else { Access::Write { discard: *discard } };
     let mut session = Session::open(global, root, access)?;
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();

@@ -49,9 +49,10 @@ impl RunVerb for ChmodArgs {
 fn describe(path: &[u8], old: u32, new: u32) -> String {
     let path = Quoted(path);
     let shown = |mode| format!("{mode:04o} ({})", permissions(mode));
-    match old == new {
-        true => format!("mode of '{path}' retained as {}", shown(old)),
-        false => format!("mode of '{path}' changed from {} to {}", shown(old), shown(new)),
+    if old == new {
+        format!("mode of '{path}' retained as {}", shown(old))
+    } else {
+        format!("mode of '{path}' changed from {} to {}", shown(old), shown(new))
     }
 }
 

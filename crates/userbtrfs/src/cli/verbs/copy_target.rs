@@ -170,10 +170,8 @@ impl<'a> Target<'a> {
             }
             let target = found.read_link()?;
             let parent = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-            path = match target.starts_with(b"/") {
-                true => target,
-                false => [&path[..parent], &target].concat(),
-            };
+            path =
+                if target.starts_with(b"/") { target } else { [&path[..parent], &target].concat() };
         }
         Err(Error::SymlinkLoop).with_context(|| shown(self.path))
     }

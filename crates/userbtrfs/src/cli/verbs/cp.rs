@@ -77,10 +77,7 @@ impl CpArgs {
             return filesystem.lookup_no_follow(path);
         }
         let inode = filesystem.lookup(path)?;
-        match inode.metadata()?.is_dir() {
-            true => Err(Error::IsADirectory),
-            false => Ok(inode),
-        }
+        if inode.metadata()?.is_dir() { Err(Error::IsADirectory) } else { Ok(inode) }
     }
 }
 

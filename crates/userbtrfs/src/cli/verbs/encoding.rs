@@ -13,10 +13,7 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /// Returns a value as text if it is printable, else as base64.
 pub(in crate::cli) fn encode(value: &[u8]) -> String {
     let printable = |text: &str| text.chars().all(|letter| !letter.is_control());
-    match str::from_utf8(value).is_ok_and(printable) {
-        true => text(value),
-        false => base64(value),
-    }
+    if str::from_utf8(value).is_ok_and(printable) { text(value) } else { base64(value) }
 }
 
 /// Returns a value as text in double quotes.

@@ -36,9 +36,10 @@ impl RunVerb for FallocateArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         each(&self.paths, |path| {
             let filesystem = &session.filesystem;
-            let file = match self.punch_hole {
-                true => filesystem.open_file(path)?,
-                false => open_or_create(filesystem, path)?.open()?,
+            let file = if self.punch_hole {
+                filesystem.open_file(path)?
+            } else {
+                open_or_create(filesystem, path)?.open()?
             };
             Ok(file.allocate(self.offset, self.length, self.how())?)
         })

@@ -84,9 +84,10 @@ impl GetfattrArgs {
         mut show: impl FnMut(&[u8], &Xattrs) -> Result<()>,
     ) -> Result<ExitCode> {
         each(&self.paths, |path| {
-            let inode = match self.no_dereference {
-                true => filesystem.lookup_no_follow(path)?,
-                false => filesystem.lookup(path)?,
+            let inode = if self.no_dereference {
+                filesystem.lookup_no_follow(path)?
+            } else {
+                filesystem.lookup(path)?
             };
             show(path, &self.wanted(&inode)?)
         })
@@ -116,9 +117,10 @@ impl GetfattrArgs {
         writeln!(out, "# file: {}", Quoted(path))?;
         for (name, value) in xattrs {
             let name = Quoted(name);
-            match self.dump || self.name.is_some() {
-                true => writeln!(out, "{name}={}", self.shown(value))?,
-                false => writeln!(out, "{name}")?,
+            if self.dump || self.name.is_some() {
+                writeln!(out, "{name}={}", self.shown(value))?;
+            } else {
+                writeln!(out, "{name}")?;
             }
         }
         writeln!(out)?;

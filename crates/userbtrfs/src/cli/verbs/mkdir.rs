@@ -28,13 +28,15 @@ impl RunVerb for MkdirArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         each(&self.paths, |path| {
-            let missing = match is_verbose(&session.global) {
-                true => self.missing(filesystem, path),
-                false => Vec::new(),
+            let missing = if is_verbose(&session.global) {
+                self.missing(filesystem, path)
+            } else {
+                Vec::new()
             };
-            let made = match self.parents {
-                true => filesystem.create_dir_all(path, self.mode),
-                false => filesystem.create_dir(path, self.mode).map(drop),
+            let made = if self.parents {
+                filesystem.create_dir_all(path, self.mode)
+            } else {
+                filesystem.create_dir(path, self.mode).map(drop)
             };
             for path in missing.into_iter().filter(|path| filesystem.open_dir(path).is_ok()) {
                 let line = || format!("mkdir: created directory '{}'", Quoted(path));

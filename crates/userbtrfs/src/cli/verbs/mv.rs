@@ -51,9 +51,10 @@ impl MvArgs {
     /// Returns the line of `--verbose`, as mv(1) prints it.
     fn describe(&self, source: &[u8], target: &[u8]) -> String {
         let (source, target) = (Quoted(source), Quoted(target));
-        match self.exchange {
-            true => format!("exchanged '{source}' <-> '{target}'"),
-            false => format!("renamed '{source}' -> '{target}'"),
+        if self.exchange {
+            format!("exchanged '{source}' <-> '{target}'")
+        } else {
+            format!("renamed '{source}' -> '{target}'")
         }
     }
 

@@ -31,9 +31,10 @@ impl RunVerb for RmArgs {
         let failures = ExitStatus::default();
         for path in &self.paths {
             let bytes = path.as_encoded_bytes();
-            let listed = match is_verbose(&session.global) {
-                true => self.list(&session.filesystem, bytes),
-                false => Vec::new(),
+            let listed = if is_verbose(&session.global) {
+                self.list(&session.filesystem, bytes)
+            } else {
+                Vec::new()
             };
             let removed = self.remove(&session.filesystem, bytes, &failures);
             for (path, is_dir) in listed.iter().rev() {

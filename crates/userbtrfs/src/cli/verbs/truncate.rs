@@ -38,12 +38,13 @@ impl RunVerb for TruncateArgs {
 
 impl TruncateArgs {
     fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Option<Inode>, Error> {
-        match self.no_create {
-            false => open_or_create(filesystem, path).map(Some),
-            true => match filesystem.lookup(path) {
+        if self.no_create {
+            match filesystem.lookup(path) {
                 Err(Error::NotFound) => Ok(None),
                 found => found.map(Some),
-            },
+            }
+        } else {
+            open_or_create(filesystem, path).map(Some)
         }
     }
 }

@@ -177,10 +177,9 @@ impl<'a> Target<'a> {
             self.given_up.give_up(self.begun);
             return Ok(());
         }
-        let begun = self.make_link(&node).and_then(|linked| match linked {
-            true => Ok(None),
-            false => self.make_file(&node).map(Some),
-        });
+        let begun = self
+            .make_link(&node)
+            .and_then(|linked| if linked { Ok(None) } else { self.make_file(&node).map(Some) });
         match begun {
             Ok(Some(file)) => self.file = Some(BegunFile { file, node }),
             Ok(None) => {
@@ -225,10 +224,7 @@ impl<'a> Target<'a> {
             file.set_len(size)?;
         }
         self.complete(file.inode(), node)?;
-        match self.inserter.options.fsync {
-            true => file.sync_all(),
-            false => Ok(()),
-        }
+        if self.inserter.options.fsync { file.sync_all() } else { Ok(()) }
     }
 
     /// Closes the file that is being filled, and is complete.
@@ -305,9 +301,10 @@ impl<'a> Target<'a> {
             ..Attributes::default()
         };
         // Set these even if the xattrs failed: a directory stays then, and should not lack both.
-        given.and(match attributes == Attributes::default() {
-            true => Ok(()),
-            false => inode.set_attributes(&attributes),
+        given.and(if attributes == Attributes::default() {
+            Ok(())
+        } else {
+            inode.set_attributes(&attributes)
         })
     }
 

@@ -123,16 +123,19 @@ impl Served {
     fn umount(&self, force: bool, point: &Path) -> Result<Answer> {
         let handle = self.unmount_handle.clone();
         ensure!(point == handle.point(), "{}", umount::OTHER_PLACE);
-        Ok(Answer::AtEnd(Box::new(move || match force {
-            true => handle.stop().map_err(|error| error.to_string()),
-            false => match handle.unmount() {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(umount::STILL_MOUNTED.to_owned()),
-                Err(error) if error.is_busy() => {
-                    Err(format!("{}: target is busy", handle.point().display()))
+        Ok(Answer::AtEnd(Box::new(move || {
+            if force {
+                handle.stop().map_err(|error| error.to_string())
+            } else {
+                match handle.unmount() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(umount::STILL_MOUNTED.to_owned()),
+                    Err(error) if error.is_busy() => {
+                        Err(format!("{}: target is busy", handle.point().display()))
+                    }
+                    Err(error) => Err(error.to_string()),
                 }
-                Err(error) => Err(error.to_string()),
-            },
+            }
         })))
     }
 
