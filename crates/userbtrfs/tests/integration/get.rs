@@ -466,7 +466,7 @@ fn said_on_a_terminal(
     kill_process(pid, Signal::CONT).unwrap();
     terminal.read_while(at_most, is_awaited);
     kill_process(pid, Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
     terminal.read_while(Duration::from_secs(30), |said| !said.contains(STOPPED))
 }
 
