@@ -64,7 +64,7 @@ struct StateWaiters {
     unblocked: Condvar,
     /// The superblock of the transaction that is being written is durable.
     durable: Condvar,
-    /// What that transaction replaced may be reused. One of the waiters is the next leader.
+    /// Space that this transaction freed may be reused. One of the waiters is the next leader.
     completed: Condvar,
 }
 

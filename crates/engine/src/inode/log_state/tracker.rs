@@ -1,4 +1,4 @@
-//! What the tree log of the running transaction needs to know beyond the state of the inodes.
+//! The state of inodes that only the tree log of the running transaction needs.
 //!
 //! A *place* is an index in a directory; it is *committed* if the last committed transaction has
 //! its entry. A name is *lost* when its entry is removed. An inode is *stale* if it is in the log,
