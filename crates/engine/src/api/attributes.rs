@@ -4,6 +4,7 @@ use userbtrfs_format::{InodeFlags, Timestamp};
 
 use super::Inode;
 use crate::error::Result;
+use crate::inode::ops;
 use crate::inode::{Membership, PutXattr, SetAttributes, XattrKind};
 
 /// Attributes to be set; those that are `None` stay as they are.
@@ -59,7 +60,7 @@ impl Inode {
     fn set(&self, attributes: &Attributes, xattr: Option<PutXattr<'_>>) -> Result<()> {
         let &Attributes { mode, uid, gid, size, accessed, modified, changed, created } = attributes;
         if let Some(size) = size {
-            self.nodes().file_to_change(self.id(), false)?;
+            ops::file_to_change(self.namespace(), self.id(), false)?;
             let file = self.open()?;
             // Setting the size that the file has changes no times, as with truncate(2).
             if size != file.len() {
@@ -72,7 +73,7 @@ impl Inode {
             return Ok(());
         }
         let set = SetAttributes { mode, uid, gid, atime, mtime, ctime, otime };
-        self.nodes().set_attributes(self.id(), &set, xattr)
+        ops::set_attributes(self.namespace(), self.id(), &set, xattr)
     }
 
     /// Sets the times of access and modification, as touch(1) does with the current time. Allowed
@@ -81,14 +82,14 @@ impl Inode {
     /// # Errors
     /// [`Error::NotPermitted`](super::Error::NotPermitted) if the inode is immutable.
     pub fn touch(&self, accessed: Timestamp, modified: Timestamp) -> Result<()> {
-        self.nodes().touch(self.id(), accessed, modified)
+        ops::touch(self.namespace(), self.id(), accessed, modified)
     }
 
     /// Clears the set-id bits, except of a directory, as part of a change that the inode's flags
     /// allow; returns whether there were any. If the group may not execute, set-group-id stays if
     /// the writer is a member of the group, as in Linux.
     pub fn drop_set_id(&self, writer: Membership) -> Result<bool> {
-        self.nodes().drop_set_id(self.id(), writer)
+        ops::drop_set_id(self.namespace(), self.id(), writer)
     }
 
     /// Sets the flags that can be set, like `chattr`. COMPRESS sets `btrfs.compression` to `zlib`;
@@ -100,7 +101,7 @@ impl Inode {
     /// Like [`Inode::set_flags`], but only for the flags in `which`. If neither COMPRESS nor
     /// NOCOMPRESS is among them, `btrfs.compression` stays.
     pub fn set_some_flags(&self, which: InodeFlags, flags: InodeFlags) -> Result<()> {
-        self.nodes().set_flags(self.id(), which, flags)
+        ops::set_flags(self.namespace(), self.id(), which, flags)
     }
 
     /// Sets an extended attribute of this full name: in the namespace `user.`, `trusted.`,
@@ -121,13 +122,13 @@ impl Inode {
             XattrMode::Create => XattrKind::Create,
             XattrMode::Replace => XattrKind::Replace,
         };
-        self.nodes().set_xattr(self.id(), name, value, kind)
+        ops::set_xattr(self.namespace(), self.id(), name, value, kind)
     }
 
     /// Removes an extended attribute; returns [`Error::NoAttribute`](super::Error::NoAttribute) if
     /// there is none.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        self.nodes().remove_xattr(self.id(), name)
+        ops::remove_xattr(self.namespace(), self.id(), name)
     }
 
     /// Replaces all the content of a file.

@@ -5,6 +5,7 @@ use userbtrfs_sync::Arc;
 
 use super::{Dir, DirEntries, DirEntry, Inode};
 use crate::error::{Error, Result};
+use crate::inode::ops;
 use crate::inode::{NewInode, NewKind, RenameKind};
 
 /// The mode of a rename.
@@ -90,14 +91,14 @@ impl Dir {
     pub fn create_unnamed(&self, mode: u32) -> Result<Inode> {
         let inode = self.inode();
         let new = self.new_inode(NewKind::File, mode);
-        let opened = inode.nodes().create_unnamed(inode.id(), &new)?;
+        let opened = ops::create_unnamed(inode.namespace(), inode.id(), &new)?;
         Ok(Inode::of_opened(inode.filesystem().clone(), opened))
     }
 
     fn make(&self, name: &[u8], kind: NewKind<'_>, mode: u32) -> Result<Inode> {
         let inode = self.inode();
         let new = self.new_inode(kind, mode);
-        let opened = inode.nodes().create_opened(inode.id(), name, &new)?;
+        let opened = ops::create_opened(inode.namespace(), inode.id(), name, &new)?;
         Ok(Inode::of_opened(inode.filesystem().clone(), opened))
     }
 
@@ -109,17 +110,17 @@ impl Dir {
     /// Adds a name for an inode of the same subvolume, which is no directory.
     pub fn link(&self, name: &[u8], inode: &Inode) -> Result<()> {
         self.check_same(inode)?;
-        inode.nodes().link(inode.id(), self.inode().id(), name)
+        ops::link(inode.namespace(), inode.id(), self.inode().id(), name)
     }
 
     /// Removes a name of an inode other than a directory.
     pub fn remove_file(&self, name: &[u8]) -> Result<()> {
-        self.inode().nodes().unlink(self.inode().id(), name)
+        ops::unlink(self.inode().namespace(), self.inode().id(), name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
-        self.inode().nodes().rmdir(self.inode().id(), name)
+        ops::rmdir(self.inode().namespace(), self.inode().id(), name)
     }
 
     /// Removes the content of this directory recursively, but not the directory itself. The first
@@ -175,7 +176,7 @@ impl Dir {
             RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace(self.owner),
         };
         let (from, to) = (self.inode().id(), to.inode().id());
-        self.inode().nodes().rename((from, name), (to, new_name), kind)
+        ops::rename(self.inode().namespace(), (from, name), (to, new_name), kind)
     }
 
     /// Checks that an inode is in the same filesystem.

@@ -9,6 +9,7 @@ use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::{FileReader, Inode};
 use crate::data::{BackingExtents, ErrSeq, ExtentMaps, FilePages, Stream, Times};
 use crate::error::{Error, Result};
+use crate::inode::ops;
 use crate::inode::{EMPTY_DIR, ExtentMapKind, InodeRef};
 use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 
@@ -83,7 +84,7 @@ impl File {
             return Err(Error::IsADirectory);
         }
         let inner = inode.inner();
-        let opened = inner.nodes.open(inode.id())?;
+        let opened = ops::open(&inner.namespace, inode.id())?;
         match opened.inode().kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsADirectory),

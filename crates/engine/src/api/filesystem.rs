@@ -15,7 +15,10 @@ use super::path::{self, FinalSymlink};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::data::{FileOps, PageCache};
 use crate::error::{Error, InodeId, Result};
-use crate::inode::{DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, ROOT_DIR, TreeRoots};
+use crate::inode::ops;
+use crate::inode::{
+    DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, Namespace, ROOT_DIR, TreeRoots,
+};
 use crate::log::{self, Log, Replayed};
 use crate::share;
 
@@ -37,6 +40,7 @@ pub(crate) struct Inner {
     /// `None` if the filesystem is open read-only.
     pub(crate) writer: Option<Arc<FileOps>>,
     pub(crate) files: Arc<PageCache>,
+    pub(crate) namespace: Arc<Namespace>,
     pub(crate) nodes: Arc<Inodes>,
     pub(crate) window: u64,
     /// The root directory of the subvolume that was opened.
@@ -64,7 +68,7 @@ impl Inner {
             return None;
         }
         // If it does not exist, the first use reports that.
-        self.nodes.open(id).ok().map(Arc::new)
+        ops::open(&self.namespace, id).ok().map(Arc::new)
     }
 
     /// Returns the attributes of an inode.
@@ -95,9 +99,9 @@ impl Inner {
             for subvolume in BTreeSet::from([TreeId::FS, self.root.subvolume]) {
                 // Failed deletions are left to the next opener, as is a subvolume that may not be
                 // changed now.
-                let _left = self.nodes.clean(subvolume);
+                let _left = ops::clean(&self.namespace, subvolume);
             }
-            self.nodes.delete_at_last();
+            ops::delete_at_last(&self.namespace);
         }
     }
 
@@ -480,12 +484,14 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
     let volume = Arc::new(Volume::open(devices)?);
     let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
     let nodes = Arc::new(Inodes::read_only(tree_roots, options.nodes()));
+    let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
     let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         log: None,
         writer: None,
         files,
+        namespace,
         nodes,
         window,
         root,
@@ -500,10 +506,11 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
     let transactions = TransactionManager::open(tree_roots, options.transactions())?;
     let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options.nodes()));
+    let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
     let cache_bytes = options.file_cache_bytes();
     let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&transactions))));
-    let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
-    let writer = FileOps::new(cache, of, Arc::clone(&transactions), options.writer())?;
+    let cache = Arc::clone(&files);
+    let writer = FileOps::new(cache, &namespace, Arc::clone(&transactions), options.writer())?;
     let flusher = writer.writeback_handle();
     transactions
         .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
@@ -513,6 +520,7 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         log: Some(log),
         writer: Some(writer),
         files,
+        namespace,
         nodes,
         window,
         root,

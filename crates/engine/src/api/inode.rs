@@ -8,7 +8,11 @@ use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
 use crate::inode;
-use crate::inode::{DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, ROOT_DIR};
+use crate::inode::dir;
+use crate::inode::ops;
+use crate::inode::{
+    DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, Namespace, ROOT_DIR,
+};
 
 /// The type of an inode or of a directory entry.
 pub type FileType = FileKind;
@@ -199,6 +203,10 @@ impl Inode {
         &self.fs.inner.nodes
     }
 
+    pub(crate) fn namespace(&self) -> &Arc<Namespace> {
+        &self.fs.inner.namespace
+    }
+
     /// Returns the attributes.
     pub fn metadata(&self) -> Result<Metadata> {
         match &self.held {
@@ -210,18 +218,18 @@ impl Inode {
     /// Returns all extended attributes: names and values. They include ACLs, as
     /// `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.nodes().xattrs(self.id)
+        ops::list_xattrs(self.nodes(), self.id)
     }
 
     /// Returns the value of an extended attribute; [`Error::NoAttribute`] if there is none.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.nodes().xattr(self.id, name)?.ok_or(Error::NoAttribute)
+        ops::get_xattr(self.nodes(), self.id, name)?.ok_or(Error::NoAttribute)
     }
 
     /// Returns all names: the directory of each, in the same subvolume, and the name there. The
     /// root directory of a subvolume has one in itself: `..`.
     pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
-        let names = self.nodes().names(self.id)?;
+        let names = dir::names(self.nodes(), self.id)?;
         let handle = |name: Link| {
             let id = InodeId { subvolume: self.id.subvolume, number: name.dir };
             (Self::new(self.fs.clone(), id), name.name)
@@ -324,7 +332,7 @@ impl Dir {
     /// Returns the inode that the entry of this name refers to, like [`DirEntry::target`].
     pub fn target(&self, name: &[u8]) -> Result<InodeId> {
         let dir = self.inode.id;
-        let found = self.inode.nodes().lookup(dir, name)?.ok_or(Error::NotFound)?;
+        let found = dir::lookup(self.inode.nodes(), dir, name)?.ok_or(Error::NotFound)?;
         Ok(said(dir, found.target))
     }
 
@@ -351,7 +359,7 @@ impl Dir {
     pub fn enter(&self, entry: &DirEntry) -> Result<Dir> {
         let inode = self.follow(entry)?;
         let child = inode.open_dir()?;
-        self.inode.nodes().check_way_down(entry.dir, &entry.entry, inode.id)?;
+        dir::check_way_down(self.inode.nodes(), entry.dir, &entry.entry, inode.id)?;
         Ok(child)
     }
 
@@ -378,19 +386,19 @@ impl Dir {
     /// if none follow. The list may be empty although some follow.
     pub fn list(&self, position: u64, max: usize) -> Result<(Vec<DirEntry>, Option<u64>)> {
         let dir = self.inode.id;
-        let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
+        let (entries, next) = dir::list_some_of(self.inode.nodes(), dir, position, max)?;
         Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
     }
 
     /// Returns the directory that contains it; for the root directory of a subvolume, itself.
     /// `None` if its names are damaged.
     pub fn parent(&self) -> Result<Option<InodeId>> {
-        self.inode.nodes().parent(self.inode.id)
+        dir::parent(self.inode.nodes(), self.inode.id)
     }
 
     /// Returns the position behind all entries, where new ones are added.
     pub fn end(&self) -> Result<u64> {
-        self.inode.nodes().end_of(self.inode.id)
+        dir::end_of(self.inode.nodes(), self.inode.id)
     }
 }
 
@@ -456,7 +464,7 @@ impl Iterator for DirEntries {
             match self.more(from) {
                 Ok((listed, next)) => (self.listed, self.next) = (listed.into_iter(), next),
                 Err(error) => {
-                    self.next = self.inode.nodes().behind_damage(self.inode.id, from);
+                    self.next = dir::behind_damage(self.inode.nodes(), self.inode.id, from);
                     return Some(Err(error));
                 }
             }
@@ -467,10 +475,10 @@ impl Iterator for DirEntries {
 impl DirEntries {
     fn more(&mut self, from: DirPosition) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
         let (nodes, id) = (self.inode.nodes(), self.inode.id);
-        let (mut listed, next) = nodes.list(id, from)?;
+        let (mut listed, next) = dir::list(nodes, id, from)?;
         if next.is_some() && self.end.is_none() {
             // If the end cannot be read, no entries can be added.
-            self.end = Some(nodes.end_of(id).unwrap_or(DirPosition::MAX));
+            self.end = Some(dir::end_of(nodes, id).unwrap_or(DirPosition::MAX));
         }
         let end = self.end.unwrap_or(DirPosition::MAX);
         listed.retain(|entry| entry.index < end);

@@ -8,6 +8,7 @@ use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 
 use crate::data::{BackingExtents, fetch, pieces};
 use crate::error::{Error, InodeId, Result};
+use crate::inode::dir;
 use crate::inode::{EMPTY_DIR, Inodes};
 
 const LINKS_MAX: usize = 40;
@@ -88,7 +89,7 @@ pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId
     if name.contains(&0) {
         return Err(Error::BadName(name.to_vec()));
     }
-    let found = nodes.lookup(dir, name)?.ok_or(Error::NotFound)?;
+    let found = dir::lookup(nodes, dir, name)?.ok_or(Error::NotFound)?;
     Ok((found.target.resolve(nodes.tree_roots(), dir, name)?, found.kind))
 }
 

@@ -9,6 +9,7 @@ use userbtrfs_sync::atomic::Ordering;
 use super::File;
 use crate::data::{Allocate, FileOps, Times};
 use crate::error::{Error, Result};
+use crate::inode::ops;
 
 /// The bytes that are copied from file to file in one go.
 const COPY_PART: usize = 1 << 20;
@@ -18,7 +19,7 @@ impl File {
     fn writer(&self) -> Result<&Arc<FileOps>> {
         let inner = self.inode().inner();
         if !self.is_writable.load(Ordering::Relaxed) {
-            inner.nodes.file_to_change(self.inode().id(), false)?;
+            ops::file_to_change(&inner.namespace, self.inode().id(), false)?;
             self.is_writable.store(true, Ordering::Relaxed);
         }
         inner.writer()
@@ -27,7 +28,7 @@ impl File {
     /// Returns the operations that change file data, if the file may be extended.
     fn appender(&self) -> Result<&Arc<FileOps>> {
         let inner = self.inode().inner();
-        inner.nodes.file_to_change(self.inode().id(), true)?;
+        ops::file_to_change(&inner.namespace, self.inode().id(), true)?;
         inner.writer()
     }
 

@@ -13,3 +13,9 @@ pub(in crate::inode) mod entry;
 pub(in crate::inode) mod lookup;
 pub(in crate::inode) mod name;
 pub(in crate::inode) mod name_filter;
+
+#[cfg(test)]
+pub(crate) use lookup::miscount;
+pub(crate) use lookup::{
+    behind_damage, check_way_down, end_of, list, list_some_of, lookup, names, names_to_log, parent,
+};

@@ -19,13 +19,21 @@ use std::sync::OnceLock;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use userbtrfs_device::{Device, MemoryDevice};
-use userbtrfs_format::TreeId;
-use userbtrfs_sync::thread;
-use userbtrfs_transaction::{TransactionHooks, TransactionOptions};
+use userbtrfs_format::{FileKind, InodeFlags, TreeId};
+use userbtrfs_sync::{Arc, thread};
+use userbtrfs_transaction::{TransactionHooks, TransactionManager, TransactionOptions};
 use userbtrfs_volume::Volume;
 
 use super::exploring::{JOINED, explore, kept, runs};
 use super::*;
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::lookup::{list, lookup, names};
+use crate::inode::ops::create::create;
+use crate::inode::ops::link::link;
+use crate::inode::ops::orphan::open;
+use crate::inode::ops::rename::rename;
+use crate::inode::ops::unlink::{rmdir, unlink};
+use crate::inode::testing::item_of;
 
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 const FILE: NewInode<'static> =
@@ -43,6 +51,7 @@ const STEPS: usize = 6;
 struct World {
     device: Arc<MemoryDevice>,
     transactions: Arc<TransactionManager>,
+    namespace: Arc<Namespace>,
     nodes: Arc<Inodes>,
     dirs: Vec<InodeId>,
 }
@@ -65,13 +74,14 @@ impl World {
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         transactions.register(vec![flusher]).unwrap();
-        let mut world = Self { device, transactions, nodes, dirs: vec![TOP] };
+        let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
+        let mut world = Self { device, transactions, namespace, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());
         world
     }
 
     fn id(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
-        let found = self.nodes.lookup(dir, name).unwrap()?;
+        let found = lookup(&self.nodes, dir, name).unwrap()?;
         Some(found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap())
     }
 
@@ -89,13 +99,14 @@ impl World {
     /// Makes a random change.
     fn step(&self) {
         let (from, to) = (self.place(), self.place());
-        let (nodes, stale) = (&self.nodes, [from.0, to.0]);
+        let namespace = &self.namespace;
+        let stale = [from.0, to.0];
         match thread_rng().gen_range(0..8) {
-            0 => settle(nodes.create(from.0, from.1, &FILE), &stale).map(drop),
-            1 => settle(nodes.create(from.0, from.1, &DIR), &stale).map(drop),
-            2 => settle(nodes.unlink(from.0, from.1), &stale),
-            3 => settle(nodes.rmdir(from.0, from.1), &stale),
-            4 | 5 => settle(nodes.rename(from, to, any_kind()), &stale),
+            0 => settle(create(namespace, from.0, from.1, &FILE), &stale).map(drop),
+            1 => settle(create(namespace, from.0, from.1, &DIR), &stale).map(drop),
+            2 => settle(unlink(namespace, from.0, from.1), &stale),
+            3 => settle(rmdir(namespace, from.0, from.1), &stale),
+            4 | 5 => settle(rename(namespace, from, to, any_kind()), &stale),
             6 => self.keep_open(from).map(drop),
             _ => self.link(from, to),
         };
@@ -103,19 +114,19 @@ impl World {
 
     /// Keeps a file open while its name is removed.
     fn keep_open(&self, (dir, name): (InodeId, &[u8])) -> Option<()> {
-        let id = settle(self.nodes.create(dir, name, &FILE), &[dir])?;
-        let open = settle(self.nodes.open(id), &[id])?;
-        settle(self.nodes.unlink(dir, name), &[dir]);
+        let id = settle(create(&self.namespace, dir, name, &FILE), &[dir])?;
+        let open = settle(open(&self.namespace, id), &[id])?;
+        settle(unlink(&self.namespace, dir, name), &[dir]);
         thread::yield_now();
-        self.nodes.item(id).unwrap();
+        item_of(&self.nodes, id).unwrap();
         drop(open);
         Some(())
     }
 
     fn link(&self, (dir, name): (InodeId, &[u8]), to: (InodeId, &[u8])) -> Option<()> {
-        let found = settle(self.nodes.lookup(dir, name), &[dir])??;
+        let found = settle(lookup(&self.nodes, dir, name), &[dir])??;
         let id = found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap();
-        settle(self.nodes.link(id, to.0, to.1), &[id, to.0])
+        settle(link(&self.namespace, id, to.0, to.1), &[id, to.0])
     }
 
     /// Checks operations on names that no other thread uses.
@@ -123,18 +134,18 @@ impl World {
         let [name, other] = [format!("own {number}"), format!("other {number}")];
         let (left, rite) = (self.dirs[1], self.dirs[2]);
         let (name, other) = (name.as_bytes(), other.as_bytes());
-        let id = self.nodes.create(left, name, &FILE).unwrap();
-        self.nodes.rename((left, name), (rite, other), RenameKind::NoReplace).unwrap();
+        let id = create(&self.namespace, left, name, &FILE).unwrap();
+        rename(&self.namespace, (left, name), (rite, other), RenameKind::NoReplace).unwrap();
         assert_eq!((self.id(left, name), self.id(rite, other)), (None, Some(id)));
-        self.nodes.link(id, left, name).unwrap();
-        self.nodes.unlink(rite, other).unwrap();
+        link(&self.namespace, id, left, name).unwrap();
+        unlink(&self.namespace, rite, other).unwrap();
         assert_eq!((self.id(left, name), self.id(rite, other)), (Some(id), None));
-        assert_eq!(self.nodes.item(id).unwrap().nlink, 1);
+        assert_eq!(item_of(&self.nodes, id).unwrap().nlink, 1);
     }
 
     /// Flushes and commits; returns the image as the last commit left it.
     fn commit(&self) -> Vec<u8> {
-        self.nodes.create(TOP, b"kept", &FILE).unwrap();
+        create(&self.namespace, TOP, b"kept", &FILE).unwrap();
         self.transactions.merge_pending().unwrap();
         thread::yield_now();
         self.transactions.commit().unwrap();
@@ -147,15 +158,15 @@ impl World {
         let (mut dirs, mut seen) = (vec![TOP], HashSet::new());
         while let Some(dir) = dirs.pop() {
             assert!(seen.insert(dir), "{dir} is in two places");
-            let (entries, next) = self.nodes.list(dir, 0).unwrap();
+            let (entries, next) = list(&self.nodes, dir, 0).unwrap();
             assert_eq!(next, None);
             let size: usize = entries.iter().map(|entry| 2 * entry.name.len()).sum();
-            assert_eq!(self.nodes.item(dir).unwrap().size, size as u64, "size of {dir}");
+            assert_eq!(item_of(&self.nodes, dir).unwrap().size, size as u64, "size of {dir}");
             for entry in entries {
                 let name = entry.name.to_vec();
                 let id = self.id(dir, &name).expect("a listed name is found");
                 assert_eq!(entry.target, EntryTarget::Inode(id.number));
-                if self.nodes.item(id).unwrap().kind == FileKind::Directory {
+                if item_of(&self.nodes, id).unwrap().kind == FileKind::Directory {
                     dirs.push(id);
                 }
                 let link = Link { dir: dir.number, index: entry.index, name: name.clone() };
@@ -169,12 +180,12 @@ impl World {
 
     fn check_inode(&self, number: u64, mut links: Vec<Link>) {
         let id = InodeId { number, ..TOP };
-        let mut names = self.nodes.names(id).unwrap();
+        let mut names = names(&self.nodes, id).unwrap();
         let place = |link: &Link| (link.dir, link.index);
         names.sort_by_key(place);
         links.sort_by_key(place);
         assert_eq!(names, links, "{id}");
-        let nlink = self.nodes.item(id).unwrap().nlink;
+        let nlink = item_of(&self.nodes, id).unwrap().nlink;
         assert_eq!(usize::try_from(nlink).unwrap(), links.len(), "{id}");
     }
 
@@ -226,9 +237,9 @@ fn image() -> Vec<u8> {
     kept(&IMAGE, |empty| {
         let world = World::open(empty);
         for (name, new) in DIRS.into_iter().zip([FILE, DIR]) {
-            let dir = world.nodes.create(TOP, name, &DIR).unwrap();
+            let dir = create(&world.namespace, TOP, name, &DIR).unwrap();
             for name in NAMES {
-                world.nodes.create(dir, name, &new).unwrap();
+                create(&world.namespace, dir, name, &new).unwrap();
             }
         }
         world.close()
@@ -260,7 +271,7 @@ fn crowd() {
     drop(world);
     let crashed = World::open(committed);
     assert!(crashed.check().contains_key(&(ROOT_DIR, b"kept".to_vec())));
-    crashed.nodes.create(TOP, b"late", &FILE).unwrap();
+    create(&crashed.namespace, TOP, b"late", &FILE).unwrap();
     crashed.check();
     drop(crashed.close());
 }
@@ -270,20 +281,20 @@ fn climb() {
     let world = Arc::new(World::open(image()));
     let [left, rite] = [world.dirs[1], world.dirs[2]];
     let above = world.id(rite, b"a").unwrap();
-    world.nodes.create(left, b"dir", &DIR).unwrap();
+    create(&world.namespace, left, b"dir", &DIR).unwrap();
     let start = |work: fn(&World, InodeId, InodeId), dir| {
         let world = Arc::clone(&world);
         thread::spawn(move || work(&world, dir, above))
     };
     let work = |world: &World, rite, _| {
         for (from, to) in [(b"a", b"x"), (b"x", b"a")].repeat(STEPS) {
-            world.nodes.rename((rite, from), (rite, to), RenameKind::Replace).unwrap();
+            rename(&world.namespace, (rite, from), (rite, to), RenameKind::Replace).unwrap();
         }
     };
     let renames = start(work, rite);
     let work = |world: &World, left, above| {
         for (from, to) in [(left, above), (above, left)].repeat(STEPS / 2) {
-            world.nodes.rename((from, b"dir"), (to, b"dir"), RenameKind::NoReplace).unwrap();
+            rename(&world.namespace, (from, b"dir"), (to, b"dir"), RenameKind::NoReplace).unwrap();
         }
     };
     let moves = start(work, left);

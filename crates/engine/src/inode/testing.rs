@@ -13,11 +13,9 @@ use userbtrfs_sync::Arc;
 use super::{Entry, EntryTarget, Inodes, TreeRoots};
 use crate::error::{InodeId, Result};
 
-impl Inodes {
-    /// Returns the attributes of an inode.
-    pub(super) fn item(&self, id: InodeId) -> Result<InodeItem> {
-        Ok(self.inode(id)?.item())
-    }
+/// Returns the attributes of an inode.
+pub(super) fn item_of(inodes: &Inodes, id: InodeId) -> Result<InodeItem> {
+    Ok(inodes.inode(id)?.item())
 }
 
 /// Returns an entry of a regular file.

@@ -7,10 +7,23 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::{FileKind, IncompatFlags, InodeFlags, TreeId};
 use userbtrfs_mkfs::Options;
-use userbtrfs_transaction::{HandleKind, TransactionHooks, TransactionOptions};
+use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{HandleKind, TransactionHooks, TransactionManager, TransactionOptions};
 use userbtrfs_volume::Volume;
 
 use super::*;
+use crate::error::{Error, InodeId};
+use crate::inode::dir::lookup::{find_name, list, list_some, lookup, names};
+use crate::inode::ops::create::{create, create_unnamed};
+use crate::inode::ops::file_extents::change_file;
+use crate::inode::ops::link::link;
+use crate::inode::ops::orphan::{delete_inode, open};
+use crate::inode::ops::rename::rename;
+use crate::inode::ops::set_xattr::{remove_xattr, set_xattr};
+use crate::inode::ops::setattr::{set_attributes, set_flags};
+use crate::inode::ops::unlink::{rmdir, unlink};
+use crate::inode::ops::xattr::{get_xattr, list_xattrs};
+use crate::inode::testing::item_of;
 
 const OPTIONS: InodesOptions = InodesOptions {
     inodes_max: 1000,
@@ -28,6 +41,7 @@ const DIR: NewInode<'static> =
 pub(super) struct Lab {
     device: Arc<MemoryDevice>,
     pub(super) transactions: Arc<TransactionManager>,
+    pub(super) namespace: Arc<Namespace>,
     pub(super) nodes: Arc<Inodes>,
 }
 
@@ -77,7 +91,8 @@ impl Lab {
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         transactions.register(vec![flusher]).unwrap();
-        Self { device, transactions, nodes }
+        let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
+        Self { device, transactions, namespace, nodes }
     }
 
     /// Commits, and opens the image again.
@@ -97,14 +112,14 @@ impl Lab {
     }
 
     fn id(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
-        let found = self.nodes.lookup(dir, name).unwrap()?;
+        let found = lookup(&self.nodes, dir, name).unwrap()?;
         Some(found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap())
     }
 
     fn names(&self, dir: InodeId) -> Vec<Vec<u8>> {
         let (mut names, mut next) = (Vec::new(), Some(0));
         while let Some(position) = next {
-            let (listed, after) = self.nodes.list(dir, position).unwrap();
+            let (listed, after) = list(&self.nodes, dir, position).unwrap();
             names.extend(listed.iter().map(|entry| entry.name.to_vec()));
             next = after;
         }
@@ -122,7 +137,7 @@ impl Lab {
             file.set_size(len);
             file.set_disk_size(len);
         };
-        self.nodes.change_file(&inode, kind, Some(reservation), put).unwrap();
+        change_file(&self.nodes, &inode, kind, Some(reservation), put).unwrap();
     }
 
     /// Returns the pending content at the start of a file.
@@ -155,26 +170,26 @@ fn name(number: u32) -> Vec<u8> {
 #[test]
 fn created_inodes_are_seen_at_once_after_flush_and_reopen() {
     let lab = Lab::new();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
-    let file = lab.nodes.create(dir, b"file", &NewInode { uid: 7, gid: 8, ..FILE }).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
+    let file = create(&lab.namespace, dir, b"file", &NewInode { uid: 7, gid: 8, ..FILE }).unwrap();
     let link = NewInode { kind: NewKind::Symlink(b"dir/file"), ..FILE };
-    let link = lab.nodes.create(TOP, b"link", &link).unwrap();
+    let link = create(&lab.namespace, TOP, b"link", &link).unwrap();
     let device = NewInode { kind: NewKind::Special(FileKind::BlockDevice, 8 << 20 | 1), ..FILE };
-    let device = lab.nodes.create(dir, b"disk", &device).unwrap();
+    let device = create(&lab.namespace, dir, b"disk", &device).unwrap();
     lab.write_inline(file, b"hello");
     lab.each_way(|lab| {
         assert_eq!(lab.names(TOP), [b"dir".to_vec(), b"link".to_vec()]);
         assert_eq!(lab.names(dir), [b"file".to_vec(), b"disk".to_vec()]);
         assert_eq!(lab.id(dir, b"file"), Some(file));
         assert_eq!(lab.id(dir, b"nothing"), None);
-        let item = lab.nodes.item(file).unwrap();
+        let item = item_of(&lab.nodes, file).unwrap();
         assert_eq!((item.mode, item.uid, item.gid, item.nlink), (0o100_644, 7, 8, 1));
         assert_eq!((item.size, item.nbytes), (5, 5));
-        assert_eq!(lab.nodes.item(dir).unwrap().size, 16);
-        assert_eq!(lab.nodes.item(TOP).unwrap().size, 14);
-        assert_eq!(lab.nodes.item(link).unwrap().size, 8);
-        assert_eq!(lab.nodes.item(device).unwrap().device(), (8, 1));
-        let names = lab.nodes.names(file).unwrap();
+        assert_eq!(item_of(&lab.nodes, dir).unwrap().size, 16);
+        assert_eq!(item_of(&lab.nodes, TOP).unwrap().size, 14);
+        assert_eq!(item_of(&lab.nodes, link).unwrap().size, 8);
+        assert_eq!(item_of(&lab.nodes, device).unwrap().device(), (8, 1));
+        let names = names(&lab.nodes, file).unwrap();
         assert_eq!(names, [Link { dir: dir.number, index: 2, name: b"file".to_vec() }]);
     });
 }
@@ -182,14 +197,14 @@ fn created_inodes_are_seen_at_once_after_flush_and_reopen() {
 #[test]
 fn pending_content_overrides_tree() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
     lab.write_inline(file, b"one");
     lab.transactions.merge_pending().unwrap();
     assert_eq!(lab.content(file), None);
     lab.write_inline(file, b"second");
     assert_eq!(lab.content(file), Some(ExtentMapKind::Inline(InlineData::plain(*b"second"))));
     lab.each_way(|lab| {
-        let item = lab.nodes.item(file).unwrap();
+        let item = item_of(&lab.nodes, file).unwrap();
         assert_eq!((item.size, item.nbytes), (6, 6));
     });
 }
@@ -197,88 +212,90 @@ fn pending_content_overrides_tree() {
 #[test]
 fn existing_and_invalid_names_are_refused() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
-    let create = |dir, name: &[u8]| lab.nodes.create(dir, name, &FILE).unwrap_err().errno();
-    assert_eq!(create(TOP, b"file"), 17);
-    assert_eq!(create(TOP, &[b'x'; 256]), 36);
-    assert_eq!(create(file, b"x"), 20);
-    assert!(matches!(lab.nodes.create(TOP, b"a/b", &FILE), Err(Error::BadName(_))));
-    assert_eq!(lab.nodes.unlink(TOP, b"nothing").unwrap_err().errno(), 2);
-    assert_eq!(lab.nodes.rmdir(TOP, b"file").unwrap_err().errno(), 20);
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
-    lab.nodes.create(dir, b"x", &FILE).unwrap();
-    assert_eq!(lab.nodes.unlink(TOP, b"dir").unwrap_err().errno(), 21);
-    assert_eq!(lab.nodes.rmdir(TOP, b"dir").unwrap_err().errno(), 39);
-    assert_eq!(lab.nodes.link(dir, TOP, b"again").unwrap_err().errno(), 1);
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
+    let errno = |dir, name: &[u8]| create(&lab.namespace, dir, name, &FILE).unwrap_err().errno();
+    assert_eq!(errno(TOP, b"file"), 17);
+    assert_eq!(errno(TOP, &[b'x'; 256]), 36);
+    assert_eq!(errno(file, b"x"), 20);
+    assert!(matches!(create(&lab.namespace, TOP, b"a/b", &FILE), Err(Error::BadName(_))));
+    assert_eq!(unlink(&lab.namespace, TOP, b"nothing").unwrap_err().errno(), 2);
+    assert_eq!(rmdir(&lab.namespace, TOP, b"file").unwrap_err().errno(), 20);
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
+    create(&lab.namespace, dir, b"x", &FILE).unwrap();
+    assert_eq!(unlink(&lab.namespace, TOP, b"dir").unwrap_err().errno(), 21);
+    assert_eq!(rmdir(&lab.namespace, TOP, b"dir").unwrap_err().errno(), 39);
+    assert_eq!(link(&lab.namespace, dir, TOP, b"again").unwrap_err().errno(), 1);
 }
 
 #[test]
 fn unlinked_inode_is_deleted_and_its_number_not_reused() {
     let lab = Lab::new();
-    let old = lab.nodes.create(TOP, b"old", &FILE).unwrap();
-    lab.nodes.set_xattr(old, b"user.a", b"value", XattrKind::Any).unwrap();
+    let old = create(&lab.namespace, TOP, b"old", &FILE).unwrap();
+    set_xattr(&lab.namespace, old, b"user.a", b"value", XattrKind::Any).unwrap();
     lab.transactions.merge_pending().unwrap();
-    let new = lab.nodes.create(TOP, b"new", &FILE).unwrap();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
-    lab.nodes.unlink(TOP, b"old").unwrap();
-    lab.nodes.unlink(TOP, b"new").unwrap();
-    lab.nodes.rmdir(TOP, b"dir").unwrap();
-    let again = lab.nodes.create(TOP, b"old", &FILE).unwrap();
+    let new = create(&lab.namespace, TOP, b"new", &FILE).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
+    unlink(&lab.namespace, TOP, b"old").unwrap();
+    unlink(&lab.namespace, TOP, b"new").unwrap();
+    rmdir(&lab.namespace, TOP, b"dir").unwrap();
+    let again = create(&lab.namespace, TOP, b"old", &FILE).unwrap();
     lab.each_way(|lab| {
         for gone in [old, new, dir] {
-            assert!(matches!(lab.nodes.item(gone), Err(Error::NoInode(_))), "{gone}");
+            assert!(matches!(item_of(&lab.nodes, gone), Err(Error::NoInode(_))), "{gone}");
         }
         assert_eq!(lab.names(TOP), [b"old".to_vec()]);
         assert_eq!(lab.id(TOP, b"old"), Some(again));
-        assert_eq!(lab.nodes.item(TOP).unwrap().size, 6);
-        assert!(lab.nodes.xattrs(again).unwrap().is_empty());
+        assert_eq!(item_of(&lab.nodes, TOP).unwrap().size, 6);
+        assert!(list_xattrs(&lab.nodes, again).unwrap().is_empty());
     });
 }
 
 #[test]
 fn deleted_directory_still_held_is_empty() {
     let lab = Lab::new();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
-    lab.nodes.create(dir, b"file", &FILE).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
+    create(&lab.namespace, dir, b"file", &FILE).unwrap();
     let lab = lab.reopened();
     let held = lab.nodes.inode(dir).unwrap();
-    lab.nodes.unlink(dir, b"file").unwrap();
-    lab.nodes.rmdir(TOP, b"dir").unwrap();
-    assert!(lab.nodes.find(&held, b"file").unwrap().is_none());
-    assert!(matches!(lab.nodes.list_some(&held, 0, 9), Err(Error::NoInode(_))));
+    unlink(&lab.namespace, dir, b"file").unwrap();
+    rmdir(&lab.namespace, TOP, b"dir").unwrap();
+    assert!(find_name(&lab.nodes, &held, b"file").unwrap().is_none());
+    assert!(matches!(list_some(&lab.nodes, &held, 0, 9), Err(Error::NoInode(_))));
     assert!(held.living().is_err());
 }
 
 #[test]
 fn lookup_of_unused_number_does_not_block_its_creation() {
     let lab = Lab::new();
-    let first = lab.nodes.create(TOP, b"first", &FILE).unwrap();
+    let first = create(&lab.namespace, TOP, b"first", &FILE).unwrap();
     let next = InodeId { number: first.number + 1, ..first };
-    assert!(matches!(lab.nodes.item(next), Err(Error::NoInode(_))));
+    assert!(matches!(item_of(&lab.nodes, next), Err(Error::NoInode(_))));
     let held = lab.nodes.table.get(next);
-    assert_eq!(lab.nodes.create(TOP, b"next", &FILE).unwrap(), next);
-    let lab = lab.each_way(|lab| assert_eq!(lab.nodes.item(next).unwrap().nlink, 1));
+    assert_eq!(create(&lab.namespace, TOP, b"next", &FILE).unwrap(), next);
+    let lab = lab.each_way(|lab| assert_eq!(item_of(&lab.nodes, next).unwrap().nlink, 1));
     drop((held, lab));
 }
 
 #[test]
 fn index_of_removed_last_name_is_not_reused() {
     let lab = Lab::new();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
     for name in [b"one", b"two"] {
-        lab.nodes.create(dir, name, &FILE).unwrap();
+        create(&lab.namespace, dir, name, &FILE).unwrap();
     }
     let remove: [fn(&Lab, InodeId); 2] = [
-        |lab, dir| lab.nodes.unlink(dir, b"two").unwrap(),
-        |lab, dir| lab.nodes.rename((dir, b"new"), (TOP, b"out"), RenameKind::Replace).unwrap(),
+        |lab, dir| unlink(&lab.namespace, dir, b"two").unwrap(),
+        |lab, dir| {
+            rename(&lab.namespace, (dir, b"new"), (TOP, b"out"), RenameKind::Replace).unwrap();
+        },
     ];
     let mut lab = lab;
     for (index, remove) in remove.into_iter().enumerate() {
         lab = lab.reopened();
         remove(&lab, dir);
         lab.transactions.merge_pending().unwrap();
-        lab.nodes.create(dir, b"new", &FILE).unwrap();
-        let (listed, _) = lab.nodes.list(dir, 0).unwrap();
+        create(&lab.namespace, dir, b"new", &FILE).unwrap();
+        let (listed, _) = list(&lab.nodes, dir, 0).unwrap();
         assert_eq!(listed.last().unwrap().index, 4 + index as u64);
     }
 }
@@ -286,33 +303,33 @@ fn index_of_removed_last_name_is_not_reused() {
 #[test]
 fn two_last_users_delete_file_once() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
-    let opened = lab.nodes.open(file).unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
+    let opened = open(&lab.namespace, file).unwrap();
     let inode = Arc::clone(opened.inode());
-    lab.nodes.unlink(TOP, b"file").unwrap();
+    unlink(&lab.namespace, TOP, b"file").unwrap();
     drop(opened);
-    lab.nodes.delete(&inode).unwrap();
+    delete_inode(&lab.namespace, &inode).unwrap();
     assert!(inode.state().running.is_none());
     let lab = lab.reopened();
-    assert!(matches!(lab.nodes.item(file), Err(Error::NoInode(_))));
+    assert!(matches!(item_of(&lab.nodes, file), Err(Error::NoInode(_))));
 }
 
 #[test]
 fn inode_lives_until_last_link_is_removed() {
     let lab = Lab::new();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
-    let file = lab.nodes.create(TOP, b"a", &FILE).unwrap();
-    lab.nodes.link(file, TOP, b"b").unwrap();
-    lab.nodes.link(file, dir, b"c").unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
+    let file = create(&lab.namespace, TOP, b"a", &FILE).unwrap();
+    link(&lab.namespace, file, TOP, b"b").unwrap();
+    link(&lab.namespace, file, dir, b"c").unwrap();
     let lab = lab.each_way(|lab| {
-        assert_eq!(lab.nodes.item(file).unwrap().nlink, 3);
-        assert_eq!(lab.nodes.names(file).unwrap().len(), 3);
+        assert_eq!(item_of(&lab.nodes, file).unwrap().nlink, 3);
+        assert_eq!(names(&lab.nodes, file).unwrap().len(), 3);
     });
-    lab.nodes.unlink(TOP, b"a").unwrap();
-    lab.nodes.unlink(dir, b"c").unwrap();
+    unlink(&lab.namespace, TOP, b"a").unwrap();
+    unlink(&lab.namespace, dir, b"c").unwrap();
     lab.each_way(|lab| {
-        assert_eq!(lab.nodes.item(file).unwrap().nlink, 1);
-        let names = lab.nodes.names(file).unwrap();
+        assert_eq!(item_of(&lab.nodes, file).unwrap().nlink, 1);
+        let names = names(&lab.nodes, file).unwrap();
         assert_eq!(names.iter().map(|link| &*link.name).collect::<Vec<_>>(), [b"b"]);
         assert_eq!(lab.id(TOP, b"b"), Some(file));
         assert_eq!(lab.id(dir, b"c"), None);
@@ -322,23 +339,23 @@ fn inode_lives_until_last_link_is_removed() {
 #[test]
 fn names_beyond_inode_ref_use_extref_and_are_removed() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
     let long = |number: u32| format!("{number:0>200}").into_bytes();
     for number in 0..200 {
-        lab.nodes.link(file, TOP, &long(number)).unwrap();
+        link(&lab.namespace, file, TOP, &long(number)).unwrap();
         if number % 70 == 0 {
             lab.transactions.merge_pending().unwrap();
         }
     }
     let lab = lab.each_way(|lab| {
-        assert_eq!(lab.nodes.item(file).unwrap().nlink, 201);
-        assert_eq!(lab.nodes.names(file).unwrap().len(), 201);
+        assert_eq!(item_of(&lab.nodes, file).unwrap().nlink, 201);
+        assert_eq!(names(&lab.nodes, file).unwrap().len(), 201);
     });
     for number in 0..200 {
-        lab.nodes.unlink(TOP, &long(number)).unwrap();
+        unlink(&lab.namespace, TOP, &long(number)).unwrap();
     }
     lab.each_way(|lab| {
-        let names = lab.nodes.names(file).unwrap();
+        let names = names(&lab.nodes, file).unwrap();
         assert_eq!(names.len(), 1);
         assert_eq!(lab.names(TOP), [b"file".to_vec()]);
     });
@@ -347,11 +364,13 @@ fn names_beyond_inode_ref_use_extref_and_are_removed() {
 #[test]
 fn rename_moves_replaces_and_exchanges() {
     let lab = Lab::new();
-    let (a, b) =
-        (lab.nodes.create(TOP, b"a", &DIR).unwrap(), lab.nodes.create(TOP, b"b", &DIR).unwrap());
-    let one = lab.nodes.create(a, b"one", &FILE).unwrap();
-    let two = lab.nodes.create(b, b"two", &FILE).unwrap();
-    let rename = |lab: &Lab, from, to, kind| lab.nodes.rename(from, to, kind);
+    let (a, b) = (
+        create(&lab.namespace, TOP, b"a", &DIR).unwrap(),
+        create(&lab.namespace, TOP, b"b", &DIR).unwrap(),
+    );
+    let one = create(&lab.namespace, a, b"one", &FILE).unwrap();
+    let two = create(&lab.namespace, b, b"two", &FILE).unwrap();
+    let rename = |lab: &Lab, from, to, kind| rename(&lab.namespace, from, to, kind);
     let plain = RenameKind::Replace;
     assert_eq!(rename(&lab, (TOP, b"a"), (a, b"x"), plain).unwrap_err().errno(), 22);
     assert_eq!(rename(&lab, (a, b"one"), (TOP, b"a"), plain).unwrap_err().errno(), 39);
@@ -363,19 +382,19 @@ fn rename_moves_replaces_and_exchanges() {
     rename(&lab, (a, b"one"), (b, b"two"), exchange).unwrap();
     let lab = lab.each_way(|lab| {
         assert_eq!((lab.id(a, b"one"), lab.id(b, b"two")), (Some(two), Some(one)));
-        assert_eq!(lab.nodes.names(one).unwrap()[0].dir, b.number);
+        assert_eq!(names(&lab.nodes, one).unwrap()[0].dir, b.number);
     });
     rename(&lab, (a, b"one"), (b, b"two"), plain).unwrap();
     rename(&lab, (TOP, b"b"), (a, b"inner"), plain).unwrap();
     let lab = lab.each_way(|lab| {
-        assert!(matches!(lab.nodes.item(one), Err(Error::NoInode(_))));
+        assert!(matches!(item_of(&lab.nodes, one), Err(Error::NoInode(_))));
         assert_eq!(lab.names(TOP), [b"a".to_vec()]);
         assert_eq!((lab.id(a, b"inner"), lab.id(b, b"two")), (Some(b), Some(two)));
         assert_eq!(lab.names(a), [b"inner".to_vec()]);
     });
     rename(&lab, (b, b"two"), (b, b"three"), RenameKind::Whiteout((7, 8))).unwrap();
     lab.each_way(|lab| {
-        let whiteout = lab.nodes.item(lab.id(b, b"two").unwrap()).unwrap();
+        let whiteout = item_of(&lab.nodes, lab.id(b, b"two").unwrap()).unwrap();
         assert_eq!((whiteout.kind, whiteout.rdev), (FileKind::CharDevice, 0));
         assert_eq!((whiteout.uid, whiteout.gid), (7, 8));
         assert_eq!(lab.id(b, b"three"), Some(two));
@@ -385,16 +404,16 @@ fn rename_moves_replaces_and_exchanges() {
 #[test]
 fn unlinked_open_inode_lives_until_closed() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
-    let open = lab.nodes.open(file).unwrap();
-    lab.nodes.unlink(TOP, b"file").unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
+    let open = open(&lab.namespace, file).unwrap();
+    unlink(&lab.namespace, TOP, b"file").unwrap();
     lab.transactions.commit().unwrap();
-    assert_eq!(lab.nodes.item(file).unwrap().nlink, 0);
-    assert_eq!(lab.nodes.link(file, TOP, b"again").unwrap_err().errno(), 2);
+    assert_eq!(item_of(&lab.nodes, file).unwrap().nlink, 0);
+    assert_eq!(link(&lab.namespace, file, TOP, b"again").unwrap_err().errno(), 2);
     let crashed = lab.crashed();
-    assert_eq!(crashed.nodes.item(file).unwrap().nlink, 0);
-    crashed.nodes.create(TOP, b"any", &FILE).unwrap();
-    let crashed = crashed.each_way(|lab| assert!(lab.nodes.item(file).is_err()));
+    assert_eq!(item_of(&crashed.nodes, file).unwrap().nlink, 0);
+    create(&crashed.namespace, TOP, b"any", &FILE).unwrap();
+    let crashed = crashed.each_way(|lab| assert!(item_of(&lab.nodes, file).is_err()));
     let tree = crashed.nodes.tree_roots().tree(TreeId::FS).unwrap();
     assert_eq!(
         crate::inode::tree::ondisk::orphans(crashed.nodes.tree_roots(), &tree).unwrap(),
@@ -402,7 +421,7 @@ fn unlinked_open_inode_lives_until_closed() {
     );
     drop(open);
     let lab = lab.each_way(|lab| {
-        assert!(matches!(lab.nodes.item(file), Err(Error::NoInode(_))));
+        assert!(matches!(item_of(&lab.nodes, file), Err(Error::NoInode(_))));
     });
     let tree = lab.nodes.tree_roots().tree(TreeId::FS).unwrap();
     assert_eq!(crate::inode::tree::ondisk::orphans(lab.nodes.tree_roots(), &tree).unwrap(), [0; 0]);
@@ -411,15 +430,15 @@ fn unlinked_open_inode_lives_until_closed() {
 #[test]
 fn unnamed_file_is_linked_or_deleted() {
     let lab = Lab::new();
-    let gone = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
-    let kept = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
+    let gone = create_unnamed(&lab.namespace, TOP, &FILE).unwrap();
+    let kept = create_unnamed(&lab.namespace, TOP, &FILE).unwrap();
     lab.transactions.merge_pending().unwrap();
     let both = (gone.inode().id(), kept.inode().id());
-    lab.nodes.link(both.1, TOP, b"kept").unwrap();
+    link(&lab.namespace, both.1, TOP, b"kept").unwrap();
     drop((gone, kept));
     lab.each_way(|lab| {
-        assert!(lab.nodes.item(both.0).is_err());
-        assert_eq!(lab.nodes.item(both.1).unwrap().nlink, 1);
+        assert!(item_of(&lab.nodes, both.0).is_err());
+        assert_eq!(item_of(&lab.nodes, both.1).unwrap().nlink, 1);
         assert_eq!(lab.id(TOP, b"kept"), Some(both.1));
     });
 }
@@ -427,7 +446,7 @@ fn unnamed_file_is_linked_or_deleted() {
 #[test]
 fn attributes_are_set_separately_with_nanoseconds() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &NewInode { mode: 0o6755, ..FILE }).unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &NewInode { mode: 0o6755, ..FILE }).unwrap();
     let time = |sec| userbtrfs_format::Timestamp { sec, nsec: 123_456_789 };
     let set = SetAttributes {
         uid: Some(5),
@@ -436,12 +455,11 @@ fn attributes_are_set_separately_with_nanoseconds() {
         otime: Some(time(3)),
         ..SetAttributes::default()
     };
-    lab.nodes.set_attributes(file, &set, None).unwrap();
-    lab.nodes
-        .set_flags(file, InodeFlags::all(), InodeFlags::NOATIME | InodeFlags::NODATACOW)
+    set_attributes(&lab.namespace, file, &set, None).unwrap();
+    set_flags(&lab.namespace, file, InodeFlags::all(), InodeFlags::NOATIME | InodeFlags::NODATACOW)
         .unwrap();
     lab.each_way(|lab| {
-        let item = lab.nodes.item(file).unwrap();
+        let item = item_of(&lab.nodes, file).unwrap();
         assert_eq!((item.mode, item.uid, item.gid), (0o100_755, 5, 0));
         assert_eq!((item.atime, item.mtime, item.otime), (time(-1), time(2), time(3)));
         let flags = InodeFlags::NOATIME | InodeFlags::NODATACOW | InodeFlags::NODATASUM;
@@ -452,8 +470,8 @@ fn attributes_are_set_separately_with_nanoseconds() {
 #[test]
 fn xattrs_are_set_replaced_and_removed() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
-    let set = |name: &[u8], value: &[u8], kind| lab.nodes.set_xattr(file, name, value, kind);
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
+    let set = |name: &[u8], value: &[u8], kind| set_xattr(&lab.namespace, file, name, value, kind);
     set(b"user.a", b"1", XattrKind::Create).unwrap();
     lab.transactions.merge_pending().unwrap();
     assert_eq!(set(b"user.a", b"2", XattrKind::Create).unwrap_err().errno(), 17);
@@ -465,65 +483,66 @@ fn xattrs_are_set_replaced_and_removed() {
     set(b"user.c", &vec![8; most], XattrKind::Any).unwrap();
     assert_eq!(set(b"user.d", &vec![7; most + 1], XattrKind::Any).unwrap_err().errno(), 28);
     let lab = lab.each_way(|lab| {
-        let mut xattrs = lab.nodes.xattrs(file).unwrap();
+        let mut xattrs = list_xattrs(&lab.nodes, file).unwrap();
         xattrs.sort();
         let names: Vec<_> = xattrs.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, [b"user.a", b"user.b", b"user.c"]);
-        assert_eq!(lab.nodes.xattr(file, b"user.a").unwrap(), Some(b"2".to_vec()));
-        assert_eq!(lab.nodes.xattr(file, b"user.c").unwrap(), Some(vec![8; most]));
+        assert_eq!(get_xattr(&lab.nodes, file, b"user.a").unwrap(), Some(b"2".to_vec()));
+        assert_eq!(get_xattr(&lab.nodes, file, b"user.c").unwrap(), Some(vec![8; most]));
     });
-    lab.nodes.set_xattr(file, b"user.c", &vec![9; most], XattrKind::Any).unwrap();
-    lab.nodes.remove_xattr(file, b"user.a").unwrap();
-    assert_eq!(lab.nodes.remove_xattr(file, b"user.a").unwrap_err().errno(), 61);
+    set_xattr(&lab.namespace, file, b"user.c", &vec![9; most], XattrKind::Any).unwrap();
+    remove_xattr(&lab.namespace, file, b"user.a").unwrap();
+    assert_eq!(remove_xattr(&lab.namespace, file, b"user.a").unwrap_err().errno(), 61);
     lab.each_way(|lab| {
-        assert_eq!(lab.nodes.xattr(file, b"user.a").unwrap(), None);
-        assert_eq!(lab.nodes.xattrs(file).unwrap().len(), 2);
+        assert_eq!(get_xattr(&lab.nodes, file, b"user.a").unwrap(), None);
+        assert_eq!(list_xattrs(&lab.nodes, file).unwrap().len(), 2);
     });
 }
 
 #[test]
 fn xattrs_of_one_hash_share_item() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"f", &FILE).unwrap();
+    let file = create(&lab.namespace, TOP, b"f", &FILE).unwrap();
     let short = b"user.short".to_vec();
     let mut long = [b"user.".as_slice(), &[b'x'; 246]].concat();
     let end = testing::ending_alike(&long, name_hash(&short));
     long.extend(end);
     assert_eq!((long.len(), name_hash(&long)), (255, name_hash(&short)));
-    let set =
-        |name: &[u8], len: usize| lab.nodes.set_xattr(file, name, &vec![7; len], XattrKind::Any);
+    let set = |name: &[u8], len: usize| {
+        set_xattr(&lab.namespace, file, name, &vec![7; len], XattrKind::Any)
+    };
     // The length that is left for the values of both.
     let most = lab.nodes.item_max() - (30 + long.len()) - (30 + short.len());
     set(&long, most - 100).unwrap();
     assert_eq!(set(&short, 101).unwrap_err().errno(), 28);
     set(&short, 100).unwrap();
-    lab.each_way(|lab| assert_eq!(lab.nodes.xattrs(file).unwrap().len(), 2));
+    lab.each_way(|lab| assert_eq!(list_xattrs(&lab.nodes, file).unwrap().len(), 2));
 }
 
 #[test]
 fn list_positions_are_stable_while_directory_changes() {
     let lab = Lab::new();
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
     for number in 0..10_000 {
-        lab.nodes.create(dir, &name(number), &FILE).unwrap();
+        create(&lab.namespace, dir, &name(number), &FILE).unwrap();
         if number == 3000 {
             lab.transactions.merge_pending().unwrap();
         }
     }
-    let (first, next) = lab.nodes.list(dir, 0).unwrap();
+    let (first, next) = list(&lab.nodes, dir, 0).unwrap();
     let (last, next) = (first.last().unwrap().index, next.unwrap());
     for number in (0..10_000).step_by(2) {
-        lab.nodes.unlink(dir, &name(number)).unwrap();
+        unlink(&lab.namespace, dir, &name(number)).unwrap();
     }
-    lab.nodes.create(dir, b"late", &FILE).unwrap();
-    let (rest, _) = lab.nodes.list(dir, next).unwrap();
+    create(&lab.namespace, dir, b"late", &FILE).unwrap();
+    let (rest, _) = list(&lab.nodes, dir, next).unwrap();
     assert!(rest.iter().all(|entry| entry.index > last));
     lab.each_way(|lab| {
         let expected = (0..10_000).filter(|number| number % 2 == 1).map(name);
         let expected: Vec<_> = expected.chain([b"late".to_vec()]).collect();
         assert_eq!(lab.names(dir), expected);
         let size: usize = expected.iter().map(|name| 2 * name.len()).sum();
-        assert_eq!(lab.nodes.item(dir).unwrap().size, size as u64);
+        assert_eq!(item_of(&lab.nodes, dir).unwrap().size, size as u64);
     });
 }
 
@@ -535,12 +554,12 @@ fn deferred_names_are_flushed_in_parts_under_memory_pressure() {
     let asked = TransactionOptions { only_asked: true, ..TransactionOptions::default() };
     let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
     let lab = Lab::open_by(device, bounds, asked);
-    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    let dir = create(&lab.namespace, TOP, b"dir", &DIR).unwrap();
     let mut left = 0;
     for number in 0..2000 {
-        lab.nodes.create(dir, &name(number), &FILE).unwrap();
+        create(&lab.namespace, dir, &name(number), &FILE).unwrap();
         if number >= 500 && number % 3 == 0 {
-            lab.nodes.unlink(dir, &name(number - 500)).unwrap();
+            unlink(&lab.namespace, dir, &name(number - 500)).unwrap();
         }
         if number % 100 == 99 {
             lab.transactions.merge_most().unwrap();
@@ -565,12 +584,14 @@ fn deferred_names_are_flushed_in_parts_under_memory_pressure() {
 fn names_of_one_hash_share_item() {
     let lab = Lab::of(&Options { nodesize: 4096, ..Options::default() });
     let [one, two] = testing::alike();
-    let (a, b) =
-        (lab.nodes.create(TOP, &one, &FILE).unwrap(), lab.nodes.create(TOP, &two, &FILE).unwrap());
+    let (a, b) = (
+        create(&lab.namespace, TOP, &one, &FILE).unwrap(),
+        create(&lab.namespace, TOP, &two, &FILE).unwrap(),
+    );
     let lab = lab.each_way(|lab| {
         assert_eq!((lab.id(TOP, &one), lab.id(TOP, &two)), (Some(a), Some(b)));
     });
-    lab.nodes.unlink(TOP, &one).unwrap();
+    unlink(&lab.namespace, TOP, &one).unwrap();
     lab.each_way(|lab| {
         assert_eq!((lab.id(TOP, &one), lab.id(TOP, &two)), (None, Some(b)));
     });
@@ -579,7 +600,7 @@ fn names_of_one_hash_share_item() {
 #[test]
 fn threads_change_directories_during_flush_and_commit() {
     let lab = Lab::new();
-    let dirs = [b"left", b"rite"].map(|name| lab.nodes.create(TOP, name, &DIR).unwrap());
+    let dirs = [b"left", b"rite"].map(|name| create(&lab.namespace, TOP, name, &DIR).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..4_u32 {
             let (lab, dirs) = (&lab, &dirs);
@@ -587,12 +608,12 @@ fn threads_change_directories_during_flush_and_commit() {
                 for number in 0..300_usize {
                     let (from, to) = (dirs[number % 2], dirs[(number + 1) % 2]);
                     let own = format!("{thread} {number}").into_bytes();
-                    let id = lab.nodes.create(from, &own, &FILE).unwrap();
-                    lab.nodes.rename((from, &own), (to, &own), RenameKind::Replace).unwrap();
+                    let id = create(&lab.namespace, from, &own, &FILE).unwrap();
+                    rename(&lab.namespace, (from, &own), (to, &own), RenameKind::Replace).unwrap();
                     if number % 3 == 0 {
-                        lab.nodes.unlink(to, &own).unwrap();
+                        unlink(&lab.namespace, to, &own).unwrap();
                     } else {
-                        lab.nodes.link(id, from, &own).unwrap();
+                        link(&lab.namespace, id, from, &own).unwrap();
                     }
                     match number % 50 {
                         7 => lab.transactions.merge_pending().unwrap(),
@@ -615,7 +636,7 @@ fn threads_change_directories_during_flush_and_commit() {
 #[test]
 fn flush_after_failed_flush_changes_nothing() {
     let lab = Lab::new();
-    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    let file = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
     assert!(lab.nodes.inode(file).unwrap().state().freeze().is_some());
     lab.write_inline(file, b"another set");
     let handle = lab.transactions.start(HandleKind::Operation).unwrap();

@@ -44,6 +44,8 @@ use super::draft::{self, LogItemBatches, keys_of};
 use super::trace::LogVolume;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
+use crate::inode::dir;
+use crate::inode::ops;
 use crate::inode::{
     COMPRESSION_FLAGS, Coalesced, EntryTarget, IndexedLink, Inode, Inodes, Link, LogMode,
     NamesToLog, PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
@@ -287,7 +289,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     /// is an error.
     fn names(&self, inode: &Inode) -> LogResult<NamesToLog> {
         loop {
-            let named = self.nodes.names_to_log(inode, self.running);
+            let named = dir::names_to_log(self.nodes, inode, self.running);
             let named = named.map_err(|_| FullCommitReason::Failed)?;
             if !named.names.is_empty() || named.count == 0 {
                 return Ok(named);
@@ -422,7 +424,9 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     /// first, it has none.
     pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> LogResult<()> {
         let number = inode.id().number;
-        let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
+        let Some(xattrs) = unless_deleted(ops::list_xattrs(self.nodes, inode.id()))? else {
+            return Ok(());
+        };
         let old = if is_first {
             Vec::new()
         } else {
@@ -477,7 +481,9 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let mut position = Some(first.max(listed));
         let (mut end, mut names) = (listed, Vec::new());
         while let Some(from) = position {
-            let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
+            let Some((entries, next)) = unless_deleted(dir::list(self.nodes, id, from))? else {
+                break;
+            };
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
                     // A log cannot hold this entry, and no subvolume is created or moved within a

@@ -25,6 +25,7 @@ use userbtrfs_volume::Range;
 use super::collect::{InodeLogger, LogResult};
 use super::draft::keys_of;
 use crate::data::{BackingExtents, ExtentMaps, OrderedExtents, SectorChecksums};
+use crate::inode::ops;
 use crate::inode::{EXTENTS_MAX, ExtentMap, ExtentMapKind, Inode, RangeSet};
 use crate::units::{SECTOR, sector_end};
 
@@ -41,7 +42,8 @@ impl InodeLogger<'_, '_> {
     ) -> LogResult<InodeItem> {
         let inode = data.pages().inode();
         // Read before the changed ranges: a merge adds to those before it updates the stored size.
-        let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
+        let known =
+            self.holes_have_items().then(|| ops::stored_size(self.nodes, inode)).transpose();
         let known = known.map_err(|_| FullCommitReason::Failed)?;
         let changed = inode.take_changed(self.running);
         let mut item = inode.item_to_log();

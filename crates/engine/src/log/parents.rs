@@ -14,6 +14,7 @@ use userbtrfs_format::FileKind;
 use userbtrfs_transaction::FullCommitReason;
 
 use super::collect::{InodeLogger, LogResult};
+use crate::inode::dir;
 use crate::inode::{Inode, Link, LogMode, LoggedState, NamesToLog, PreviousLogState};
 
 impl InodeLogger<'_, '_> {
@@ -44,7 +45,7 @@ impl InodeLogger<'_, '_> {
         let (names, lost) = match self.named.take() {
             Some((number, names, lost)) if number == inode.id().number => (names, lost),
             _ => {
-                let named = self.nodes.names_to_log(inode, self.running);
+                let named = dir::names_to_log(self.nodes, inode, self.running);
                 let NamesToLog { names, lost, .. } = named.map_err(|_| FullCommitReason::Failed)?;
                 (names, lost)
             }

@@ -30,23 +30,24 @@ mod extents;
 mod inodes;
 mod missing;
 mod names;
+mod report;
 mod settle;
+mod state;
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use userbtrfs_device::Device;
-use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
+use userbtrfs_format::{ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, TransactionManager, TransactionOptions};
-use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
+use userbtrfs_volume::{Volume, read_superblock_copy};
 
 use self::extents::Extents;
-pub use self::missing::IncompleteFile;
-use self::missing::Missing;
-use super::items::{KeyRange, LogItem, LogTree, Logs};
-use crate::error::{Error, InodeId, LogDamage, Result};
-use crate::inode::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
+pub use self::report::{IncompleteFile, Replayed, SkippedItem};
+use self::state::Replay;
+use super::items::{KeyRange, LogItem, Logs};
+use crate::error::{Error, Result};
+use crate::inode::{DelayedItemsFlusher, Inodes, InodesOptions, TreeRoots};
 
 /// Options of a replay.
 pub(crate) struct ReplayOptions {
@@ -57,44 +58,6 @@ pub(crate) struct ReplayOptions {
     pub(crate) salvage: bool,
     /// Whether a salvage replays contents that are not complete.
     pub(crate) partial: bool,
-}
-
-/// The result of a replay.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Replayed {
-    /// The last committed transaction, which the logs follow.
-    pub generation: u64,
-    /// The subvolumes with a log.
-    pub subvolumes: u64,
-    /// Inodes that were logged.
-    pub inodes: u64,
-    /// Names that were added.
-    pub names_added: u64,
-    /// Names that were removed.
-    pub names_removed: u64,
-    /// Ranges of files that were logged.
-    pub extents: u64,
-    /// Inodes that were left without a name, and are deleted.
-    pub deleted: u64,
-    /// Damaged parts that were skipped, if that was requested.
-    pub left_out: Vec<SkippedItem>,
-    /// Files whose logged contents are damaged.
-    pub incomplete: Vec<IncompleteFile>,
-}
-
-/// A damaged part of a log that was skipped.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct SkippedItem {
-    /// The subvolume; `None` for the list of logs itself.
-    pub subvolume: Option<TreeId>,
-    /// The item; `None` for a tree block.
-    pub key: Option<Key>,
-    /// The numbers of the inodes whose items a tree block may have.
-    pub inodes: Option<RangeInclusive<u64>>,
-    /// The damage.
-    pub error: Error,
 }
 
 /// Returns whether a log is to be replayed: only the primary superblock points to one.
@@ -225,58 +188,7 @@ enum Stage {
     Rest,
 }
 
-/// The replay of one log.
-struct Replay<'a> {
-    nodes: &'a Inodes,
-    log: &'a LogTree,
-    /// Whether damaged parts are skipped.
-    salvage: bool,
-    /// Whether contents that are not complete are replayed.
-    partial: bool,
-    /// Whether a part of the log was skipped.
-    torn: bool,
-    /// The contents that cannot be had.
-    missing: Missing,
-    /// Inodes whose contents are left out.
-    without_contents: BTreeSet<u64>,
-    /// Inodes that are left out.
-    excluded: BTreeSet<u64>,
-    /// The flags of the current inode, in the stage of checksums.
-    flags: InodeFlags,
-    /// The current inode, if it is not replayed.
-    ignored: Option<u64>,
-    /// Inodes whose names changed.
-    renamed: BTreeSet<u64>,
-    /// Inodes whose contents changed.
-    rewritten: BTreeSet<u64>,
-}
-
-impl<'a> Replay<'a> {
-    fn new(nodes: &'a Inodes, log: &'a LogTree, salvage: bool, partial: bool) -> Self {
-        Self {
-            nodes,
-            log,
-            salvage,
-            partial,
-            torn: !log.gaps.is_empty(),
-            missing: Missing::of(&log.gaps),
-            without_contents: BTreeSet::new(),
-            excluded: BTreeSet::new(),
-            flags: InodeFlags::empty(),
-            ignored: None,
-            renamed: BTreeSet::new(),
-            rewritten: BTreeSet::new(),
-        }
-    }
-
-    fn tree_roots(&self) -> &'a TreeRoots {
-        self.nodes.tree_roots()
-    }
-
-    fn id(&self, number: u64) -> InodeId {
-        InodeId { subvolume: self.log.subvolume, number }
-    }
-
+impl Replay<'_> {
     /// Runs one stage: a pass over the log.
     fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
         self.ignored = None;
@@ -312,24 +224,6 @@ impl<'a> Replay<'a> {
             self.missing.add_gap(keys);
             let (subvolume, inodes) = (Some(self.log.subvolume), Some(inodes_of(keys)));
             report.left_out.push(SkippedItem { subvolume, key: None, inodes, error });
-        }
-        Ok(())
-    }
-
-    /// Skips an item with an error of the log, and reports it once; any other error ends the
-    /// replay, as each does without salvage.
-    fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
-        if !self.salvage || !is_of_log(&error) {
-            return Err(error);
-        }
-        self.torn = true;
-        if key.kind == ItemKind::EXTENT_DATA {
-            self.missing.add_range(key.objectid, key.offset..u64::MAX);
-        }
-        let (key, subvolume) = (Some(key), Some(self.log.subvolume));
-        let known = |left_out: &SkippedItem| left_out.key == key && left_out.subvolume == subvolume;
-        if !report.left_out.iter().any(known) {
-            report.left_out.push(SkippedItem { subvolume, key, inodes: None, error });
         }
         Ok(())
     }
@@ -378,33 +272,9 @@ impl<'a> Replay<'a> {
             _ => Ok(()),
         }
     }
-
-    /// Returns the inode that an item of the log belongs to.
-    fn logged_inode(&self, key: Key) -> Result<Arc<Inode>> {
-        let found = self.nodes.replay_find(self.id(key.objectid))?;
-        found.ok_or_else(|| self.log.damage(key, LogDamage::NoInode(key.objectid)))
-    }
-
-    /// Checks that an inode is a directory.
-    fn check_directory(&self, key: Key, inode: &Inode) -> Result<()> {
-        match inode.kind() {
-            FileKind::Directory => Ok(()),
-            _ => Err(self.log.damage(key, LogDamage::NotADirectory(inode.id().number))),
-        }
-    }
 }
 
 /// Returns the numbers of the inodes whose items have keys of a range.
 fn inodes_of(keys: KeyRange) -> RangeInclusive<u64> {
     keys.first.objectid..=keys.end.map_or(u64::MAX, |end| end.objectid)
-}
-
-/// Returns whether an error means that a log is damaged, or requests the impossible, and nothing
-/// else.
-fn is_of_log(error: &Error) -> bool {
-    match error {
-        Error::Log(_) | Error::Overflow | Error::TooManyLinks | Error::NameTooLong => true,
-        Error::Read(ReadError::Block { tree, .. }) => *tree == TreeId::TREE_LOG,
-        _ => false,
-    }
 }

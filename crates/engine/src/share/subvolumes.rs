@@ -6,6 +6,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
+use crate::inode::dir;
 use crate::inode::{Inodes, TreeRoots, subvolume_name};
 
 /// A subvolume and its name.
@@ -69,7 +70,7 @@ pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> 
             if !seen.insert((tree_id, number)) {
                 return Err(Error::DirectoryLoop(id));
             }
-            let up = nodes.names(id)?.pop().ok_or(Error::NoInode(id))?;
+            let up = dir::names(nodes, id)?.pop().ok_or(Error::NoInode(id))?;
             parts.push(up.name);
             number = up.dir;
         }

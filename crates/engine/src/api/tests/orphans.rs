@@ -2,6 +2,7 @@
 
 use super::device::Failing;
 use super::*;
+use crate::inode::ops;
 
 /// Leaves an orphan of `bytes` bytes, as a crash does; returns the bytes of data in use before.
 fn left(lab: Lab, bytes: usize) -> (Lab, InodeId, u64) {
@@ -61,7 +62,7 @@ fn failed_deletion_is_retried_later_or_on_close() {
         if !closes {
             fs.create_dir("other", 0o755).unwrap();
             fs.commit().unwrap();
-            fs.inner.nodes.delete_later();
+            ops::delete_later(&fs.inner.namespace);
             fs.commit().unwrap();
             assert_eq!(data_in_use(&fs), used);
         }

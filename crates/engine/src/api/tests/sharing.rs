@@ -12,6 +12,7 @@ use userbtrfs_transaction::HandleKind;
 
 use super::*;
 use crate::data::{BackingExtents, ExtentMaps};
+use crate::inode::ops;
 use crate::inode::{ExtentMapKind, FileChange};
 
 const KIB: u64 = 1024;
@@ -41,7 +42,7 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
         file.touch();
     };
     let inode = to.pages.inode();
-    inner.nodes.change_file(inode, HandleKind::Operation, Some(reserved), put).unwrap();
+    ops::change_file(&inner.nodes, inode, HandleKind::Operation, Some(reserved), put).unwrap();
 }
 
 /// Simulates a crash, and checks that the files are unchanged.

@@ -5,6 +5,7 @@ use userbtrfs_sync::{Class, Mutex};
 use userbtrfs_transaction::HandleKind;
 
 use super::*;
+use crate::inode::dir;
 
 const LARGE: SyncOutcome = SyncOutcome::Committed(FullCommitReason::LargeItem);
 
@@ -89,7 +90,7 @@ fn inode_with_too_high_link_count_causes_full_commit() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     file.write_at(&[1], 0).unwrap();
-    traced.lab.fs.inner.nodes.miscount(file.inode().id());
+    dir::miscount(&traced.lab.fs.inner.nodes, file.inode().id());
     traced.lab.fs.root().remove_file(b"file").unwrap();
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncOutcome::Committed(FullCommitReason::Failed)]);

@@ -10,6 +10,7 @@ use crate::data::units::Times;
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::nocow::INLINE_MAX;
 use crate::error::Result;
+use crate::inode::ops;
 use crate::inode::{ExtentMapKind, TreeRoots};
 use crate::units::{sector_end, sector_start};
 
@@ -75,7 +76,7 @@ pub(in crate::data) fn grow_with(
     reservation: Reservation,
 ) -> Result<()> {
     let inode = pages.inode();
-    context.nodes.change_file(inode, HandleKind::Operation, Some(reservation), |change| {
+    ops::change_file(&context.nodes, inode, HandleKind::Operation, Some(reservation), |change| {
         change.set_size(size.max(change.size()));
         times.touch(change);
         pages.advance_size(change, 0);

@@ -21,6 +21,7 @@ use crate::data::read::get_extent::ExtentMaps;
 use crate::data::units::{EXTENT_MAX, Times, end_of};
 use crate::data::writeback::write_extent::{difference, whole_extent};
 use crate::error::{Error, Result};
+use crate::inode::ops;
 use crate::inode::{ExtentMapKind, TreeRoots};
 use crate::units::{SECTOR, SECTOR_LEN, sector_end, sector_start};
 
@@ -162,7 +163,8 @@ impl FileOps {
         if extents.is_empty() {
             return Ok(done);
         }
-        let changed = self.context.nodes.change_file(
+        let changed = ops::change_file(
+            &self.context.nodes,
             pages.inode(),
             HandleKind::Operation,
             Some(metadata),

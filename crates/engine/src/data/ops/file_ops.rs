@@ -16,7 +16,8 @@ use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::repair::repair;
 use crate::data::writeback::{Writeback, WritebackHandle};
 use crate::error::{Error, Result};
-use crate::inode::{InodeEvents, Inodes};
+use crate::inode::ops;
+use crate::inode::{InodeEvents, Namespace};
 
 /// The limits of writeback.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,7 @@ pub(crate) struct FileOps {
     pub(in crate::data) context: Arc<WriteContext>,
     pub(in crate::data) delalloc: Delalloc,
     writeback: Arc<Writeback>,
+    namespace: Arc<Namespace>,
 }
 
 impl FileOps {
@@ -41,17 +43,19 @@ impl FileOps {
     /// [`Error::NoThread`] if no thread can be started.
     pub(crate) fn new(
         cache: Arc<PageCache>,
-        nodes: Arc<Inodes>,
+        namespace: &Arc<Namespace>,
         transactions: Arc<TransactionManager>,
         options: WriteOptions,
     ) -> Result<Arc<Self>> {
+        let nodes = Arc::clone(namespace.inodes());
         let new = WriteContext::new(cache, nodes, transactions, options.unfinished_max);
         let context = Arc::new(new);
         let watch: Weak<dyn InodeEvents> = Arc::downgrade(&context) as Weak<dyn InodeEvents>;
-        context.nodes.watch(watch);
+        namespace.watch(watch);
         let writeback = Arc::new(Writeback::new(Arc::clone(&context)));
         let delalloc = Delalloc::new(Arc::clone(&context), Arc::clone(&writeback));
-        let ops = Arc::new(Self { context, delalloc, writeback });
+        let namespace = Arc::clone(namespace);
+        let ops = Arc::new(Self { context, delalloc, writeback, namespace });
         ops.start_worker(options.age_seconds).map_err(Error::NoThread)?;
         Ok(ops)
     }
@@ -66,7 +70,7 @@ impl FileOps {
             let Some(ops) = ops.upgrade() else { return false };
             ops.writeback.write_due(age);
             ops.repair();
-            ops.context.nodes.delete_later();
+            ops::delete_later(&ops.namespace);
             true
         })
     }

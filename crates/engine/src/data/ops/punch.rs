@@ -17,6 +17,7 @@ use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::difference;
 use crate::error::Result;
 use crate::inode::ExtentMapKind;
+use crate::inode::ops;
 
 /// Makes holes of the `wanted` segments in a range of whole sectors, and drops all of the range
 /// from the page cache. The caller holds the operation lock.
@@ -31,14 +32,15 @@ pub(in crate::data) fn remove(
     while at < range.end {
         // A hole in the middle of a dirty run makes two runs of it. Space for both is reserved
         // at once: a thread that waits for space holds none.
-        let (mut reservation, most) = context.nodes.reserve_step(pages.inode(), CUT_ITEMS)?;
+        let (mut reservation, most) = ops::reserve_step(&context.nodes, pages.inode(), CUT_ITEMS)?;
         let cut = reservation.split(context.costs.of_a_cut());
         let _one = pages.writeback.lock();
         let _range = pages.range.lock_exclusive(at..range.end);
         let rest = at..range.end;
         let (holes, bytes, end) = removable(context, pages, rest, most, &wanted)?;
         let mut dropped = Delta::default();
-        context.nodes.change_file(
+        ops::change_file(
+            &context.nodes,
             pages.inode(),
             HandleKind::Operation,
             Some(reservation),

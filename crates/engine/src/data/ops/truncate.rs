@@ -25,6 +25,7 @@ use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::nocow::inline_fits;
 use crate::data::writeback::write_extent::difference;
 use crate::error::{Error, Result};
+use crate::inode::ops;
 use crate::inode::{ExtentMapKind, InlineData};
 use crate::units::{SECTOR, sector_end, sector_start};
 
@@ -78,7 +79,7 @@ fn cut(context: &WriteContext, pages: &Arc<FilePages>, size: u64) -> Result<()> 
             Err(error) => {
                 // The extents beyond the end are dropped when the file grows or is deleted.
                 let inode = pages.inode();
-                context.nodes.change_file(inode, HandleKind::Operation, None, |change| {
+                ops::change_file(&context.nodes, inode, HandleKind::Operation, None, |change| {
                     change.set_disk_size(change.disk_size().min(size));
                 })?;
                 return Err(error);
@@ -96,15 +97,16 @@ fn shrink_step(
     size: u64,
     first: bool,
 ) -> Result<bool> {
-    let (reservation, most) = context.nodes.reserve_step(pages.inode(), 0)?;
+    let (reservation, most) = ops::reserve_step(&context.nodes, pages.inode(), 0)?;
     let _one = pages.writeback.lock();
     let _range = pages.range.lock_exclusive(sector_start(size)..u64::MAX);
     let inline = if first { short_inline(context, pages, size)? } else { None };
     let keep = sector_end(size);
-    let start = context.nodes.start_of_last(pages.inode(), keep, most)?;
+    let start = ops::start_of_last(&context.nodes, pages.inode(), keep, most)?;
     let bytes = context.bytes_of(pages, start..u64::MAX)?;
     let mut dropped = Delta::default();
-    context.nodes.change_file(
+    ops::change_file(
+        &context.nodes,
         pages.inode(),
         HandleKind::Operation,
         Some(reservation),

@@ -32,6 +32,7 @@ use crate::data::writeback::write_extent::{
 };
 use crate::error::{DataError, Error, Result, Unwritten};
 use crate::inode::FileChange;
+use crate::inode::ops;
 use crate::units::SECTOR;
 
 /// The bytes after which a group is closed.
@@ -331,8 +332,8 @@ impl<'a> WritebackBatch<'a> {
         };
         let (nodes, inode) = (&context.nodes, pages.inode());
         match logged {
-            Some(handle) => nodes.change_file_in(handle, inode, metadata, put)?,
-            None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
+            Some(handle) => ops::change_file_in(nodes, handle, inode, metadata, put)?,
+            None => ops::change_file(nodes, inode, HandleKind::Finish, metadata, put)?,
         }
         for delta in dropped {
             pages.account.settle(DelallocReserved::default(), delta, context.costs);

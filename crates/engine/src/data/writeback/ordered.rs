@@ -20,6 +20,7 @@ use crate::data::writeback::batch::{WritebackBatch, record_failures};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::WriteExtent;
 use crate::error::Result;
+use crate::inode::ops;
 use crate::inode::{ExtentChanges, ExtentMap, FileChange};
 
 /// The data of one file in flight.
@@ -144,8 +145,8 @@ impl<'a> OrderedExtents<'a> {
             change.set_disk_size(known.max(size.min(change.size())));
         };
         match handle {
-            Some(handle) => nodes.change_file_in(handle, inode, None, know),
-            None => nodes.change_file(inode, HandleKind::Finish, None, know),
+            Some(handle) => ops::change_file_in(nodes, handle, inode, None, know),
+            None => ops::change_file(nodes, inode, HandleKind::Finish, None, know),
         }
     }
 

@@ -24,7 +24,6 @@ use userbtrfs_transaction::{FlushScope, Handle, Result, TransactionHooks};
 use crate::error::InodeId;
 use crate::inode::flush::drop_extents::{DropExtents, ExtentEdit, ExtentSplits};
 use crate::inode::flush::item_edits::ItemChanges;
-use crate::inode::ops::orphan::stored_extent;
 use crate::inode::pending::deferred_dir_items::{DeferredDirItems, HashBucket};
 use crate::inode::pending::delayed_items::{DelayedItems, EntryChanges};
 use crate::inode::pending::extents::Replaced;
@@ -52,20 +51,17 @@ const MODERATE: usize = 4;
 /// The most bytes of deferred DIR_ITEMs.
 const LATE_MAX: usize = 1 << 30;
 
-/// The fraction of the limit at which a worker begins to flush, so that a commit finds little left.
-const EARLY: usize = 8;
-
 /// Flushes for the transaction manager. It does not keep the filesystem open.
 pub(crate) struct DelayedItemsFlusher(pub(crate) Weak<Inodes>);
 
 impl TransactionHooks for DelayedItemsFlusher {
     fn is_clean(&self) -> bool {
-        self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty() && nodes.late.is_empty())
+        self.0.upgrade().is_none_or(|inodes| inodes.waiting.is_empty() && inodes.late.is_empty())
     }
 
     fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         match self.0.upgrade() {
-            Some(nodes) => nodes.merge(handle, what),
+            Some(inodes) => flush(&inodes, handle, what),
             None => Ok(()),
         }
     }
@@ -87,7 +83,7 @@ struct Taken {
 
 /// Sets that were taken and are not yet in the tree, all of one subvolume.
 struct Batch<'a> {
-    nodes: &'a Inodes,
+    inodes: &'a Inodes,
     handle: &'a Handle<'a>,
     holes_have_items: bool,
     taken: Vec<Taken>,
@@ -107,125 +103,114 @@ struct Batch<'a> {
     is_cutting: bool,
 }
 
-impl Inodes {
-    /// Flushes, or requests a flush, if delayed items take too much memory. The caller holds no
-    /// lock.
-    pub(in crate::inode) fn relieve(&self) -> crate::error::Result<()> {
-        let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
-        let transactions = self.transactions()?;
-        if waiting > max {
-            transactions.merge_most()?;
-        } else if waiting > max / EARLY {
-            transactions.request_merge();
-        }
-        Ok(())
-    }
+/// Flushes delayed items into the trees; a failure aborts the transaction.
+fn flush(inodes: &Inodes, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
+    let _one = inodes.merging.lock();
+    let transactions = inodes.transactions.as_ref().expect("who merges changes something");
+    transactions.check()?;
+    // Abort before the next flush gets the lock.
+    flush_alone(inodes, handle, what).inspect_err(|error| transactions.fail(&error.to_string()))
+}
 
-    /// Flushes delayed items into the trees; a failure aborts the transaction.
-    fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
-        let _one = self.merging.lock();
-        let transactions = self.transactions.as_ref().expect("who merges changes something");
-        transactions.check()?;
-        // Abort before the next flush gets the lock.
-        self.merge_alone(handle, what).inspect_err(|error| transactions.fail(&error.to_string()))
-    }
-
-    fn merge_alone(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
-        let mut promised = self.delayed_reservation.take();
-        let inodes = self.waiting.take();
-        for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
-            let mut batch = Batch::new(self, handle);
-            for inode in inodes {
-                batch.add(inode)?;
-            }
-            batch.finish(&inodes[0])?;
-            handle.subvolume_changed(inodes[0].id().subvolume);
+fn flush_alone(inodes: &Inodes, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
+    let mut promised = inodes.delayed_reservation.take();
+    let changed = inodes.waiting.take();
+    for changed in changed.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
+        let mut batch = Batch::new(inodes, handle);
+        for inode in changed {
+            batch.add(inode)?;
         }
-        // Deferred DIR_ITEMs drop no extent references.
-        if let Some(promised) = &mut promised {
-            promised.meet();
-        }
-        let late_max = match what {
-            FlushScope::All => 0,
-            FlushScope::Most => self.options.late_bytes.min(LATE_MAX),
-        };
-        if what == FlushScope::All || self.late.bytes() > late_max {
-            self.merge_some_late(handle, late_max)?;
-        }
-        if !self.late.is_empty() {
-            self.hold(handle, promised);
-        }
-        Ok(())
+        batch.finish(&changed[0])?;
+        handle.subvolume_changed(changed[0].id().subvolume);
     }
+    // Deferred DIR_ITEMs drop no extent references.
+    if let Some(promised) = &mut promised {
+        promised.meet();
+    }
+    let late_max = match what {
+        FlushScope::All => 0,
+        FlushScope::Most => inodes.options.late_bytes.min(LATE_MAX),
+    };
+    if what == FlushScope::All || inodes.late.bytes() > late_max {
+        flush_some_late(inodes, handle, late_max)?;
+    }
+    if !inodes.late.is_empty() {
+        inodes.hold(handle, promised);
+    }
+    Ok(())
+}
 
-    /// Flushes deferred DIR_ITEMs until no more than `max` bytes of them are left.
-    fn merge_some_late(&self, handle: &Handle<'_>, max: usize) -> Result<()> {
-        for dir in self.late.take() {
-            let largest = || dir.late().as_ref().map(|late| late.largest());
-            while let Some(part) = largest()
-                && self.late.bytes() > max
-            {
-                self.merge_late(handle, &dir, (max > 0).then_some(part))?;
-            }
-            if dir.late().is_some() {
-                self.late.add(&dir, 0);
-            }
+/// Flushes deferred DIR_ITEMs until no more than `max` bytes of them are left.
+fn flush_some_late(inodes: &Inodes, handle: &Handle<'_>, max: usize) -> Result<()> {
+    for dir in inodes.late.take() {
+        let largest = || dir.late().as_ref().map(|late| late.largest());
+        while let Some(part) = largest()
+            && inodes.late.bytes() > max
+        {
+            flush_late(inodes, handle, &dir, (max > 0).then_some(part))?;
         }
-        Ok(())
+        if dir.late().is_some() {
+            inodes.late.add(&dir, 0);
+        }
     }
+    Ok(())
+}
 
-    /// Flushes the deferred DIR_ITEMs of a directory: one bucket, or all.
-    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<HashBucket>) -> Result<()> {
-        let Some(late) = dir.late().clone() else { return Ok(()) };
-        let drafts =
-            late.iter(part).map(|(hash, alike)| ItemChanges::names(dir.number(), hash, alike));
-        Batch::new(self, handle).put(dir, drafts)?;
-        drop(late);
-        self.forget_late(dir, part);
-        Ok(())
+/// Flushes the deferred DIR_ITEMs of a directory: one bucket, or all.
+fn flush_late(
+    inodes: &Inodes,
+    handle: &Handle<'_>,
+    dir: &Inode,
+    part: Option<HashBucket>,
+) -> Result<()> {
+    let Some(late) = dir.late().clone() else { return Ok(()) };
+    let drafts = late.iter(part).map(|(hash, alike)| ItemChanges::names(dir.number(), hash, alike));
+    Batch::new(inodes, handle).put(dir, drafts)?;
+    drop(late);
+    forget_late(inodes, dir, part);
+    Ok(())
+}
+
+/// Returns true if the deferred DIR_ITEMs of a directory are enough to be flushed.
+fn has_many_late(inodes: &Inodes, dir: &Inode) -> bool {
+    let size = dir.size();
+    let late = dir.late().as_ref().map_or(0, |late| 2 * late.names_len() as u64);
+    let is_moderate = size <= (inodes.options.pending_max / MODERATE) as u64;
+    late > 0 && is_moderate && late.saturating_mul(MANY) >= size
+}
+
+/// Drops the deferred DIR_ITEMs of a directory, or one bucket, after they were flushed, or
+/// since the directory is deleted.
+fn forget_late(inodes: &Inodes, dir: &Inode, part: Option<HashBucket>) {
+    let mut late = dir.late();
+    let Some(names) = late.as_mut().map(shared_by_merges) else { return };
+    let before = names.bytes();
+    names.forget(part);
+    inodes.late.shrink(before - names.bytes());
+    if names.bytes() == 0 {
+        *late = None;
     }
+}
 
-    /// Returns true if the deferred DIR_ITEMs of a directory are enough to be flushed.
-    fn has_many_late(&self, dir: &Inode) -> bool {
-        let size = dir.size();
-        let late = dir.late().as_ref().map_or(0, |late| 2 * late.names_len() as u64);
-        let is_moderate = size <= (self.options.pending_max / MODERATE) as u64;
-        late > 0 && is_moderate && late.saturating_mul(MANY) >= size
-    }
-
-    /// Drops the deferred DIR_ITEMs of a directory, or one bucket, after they were flushed, or
-    /// since the directory is deleted.
-    fn forget_late(&self, dir: &Inode, part: Option<HashBucket>) {
+/// Defers the DIR_ITEMs of a set whose other items are in the tree. Until all are deferred,
+/// they are found in the set. Names that were added and removed leave nothing.
+fn defer_names(inodes: &Inodes, dir: &Arc<Inode>, changes: &EntryChanges) {
+    let mut names = changes.by_name.iter().peekable();
+    while names.peek().is_some() {
         let mut late = dir.late();
-        let Some(names) = late.as_mut().map(shared_by_merges) else { return };
-        let before = names.bytes();
-        names.forget(part);
-        self.late.shrink(before - names.bytes());
-        if names.bytes() == 0 {
-            *late = None;
+        if late.is_none() {
+            inodes.late.add(dir, 0);
         }
-    }
-
-    /// Defers the DIR_ITEMs of a set whose other items are in the tree. Until all are deferred,
-    /// they are found in the set. Names that were added and removed leave nothing.
-    fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
-        let mut names = changes.by_name.iter().peekable();
-        while names.peek().is_some() {
-            let mut late = dir.late();
-            if late.is_none() {
-                self.late.add(dir, 0);
-            }
-            let some = shared_by_merges(late.get_or_insert_default());
-            let before = some.bytes();
-            for (hash, alike) in names.by_ref().take(PASSED_MAX) {
-                some.take_in(*hash, alike);
-            }
-            let after = some.bytes();
-            self.late.grow(after.saturating_sub(before));
-            self.late.shrink(before.saturating_sub(after));
-            if after == 0 {
-                *late = None;
-            }
+        let some = shared_by_merges(late.get_or_insert_default());
+        let before = some.bytes();
+        for (hash, alike) in names.by_ref().take(PASSED_MAX) {
+            some.take_in(*hash, alike);
+        }
+        let after = some.bytes();
+        inodes.late.grow(after.saturating_sub(before));
+        inodes.late.shrink(before.saturating_sub(after));
+        if after == 0 {
+            *late = None;
         }
     }
 }
@@ -247,10 +232,10 @@ impl Taken {
 }
 
 impl<'a> Batch<'a> {
-    fn new(nodes: &'a Inodes, handle: &'a Handle<'a>) -> Self {
-        let superblock = nodes.tree_roots.store().volume().superblock();
+    fn new(inodes: &'a Inodes, handle: &'a Handle<'a>) -> Self {
+        let superblock = inodes.tree_roots.store().volume().superblock();
         Self {
-            nodes,
+            inodes,
             handle,
             holes_have_items: !superblock.incompat.contains(IncompatFlags::NO_HOLES),
             taken: Vec::new(),
@@ -300,9 +285,9 @@ impl<'a> Batch<'a> {
         if extents.is_empty() && holes.is_none() {
             return Ok(Vec::new());
         }
-        let (nodes, handle) = (self.nodes, self.handle);
+        let (inodes, handle) = (self.inodes, self.handle);
         let drop_extents = DropExtents {
-            tree_roots: &nodes.tree_roots,
+            tree_roots: &inodes.tree_roots,
             tree: inode.tree(),
             number: inode.number(),
             extents,
@@ -330,7 +315,7 @@ impl<'a> Batch<'a> {
         let before = if set.created {
             0
         } else {
-            ondisk::size(&self.nodes.tree_roots, inode.tree(), inode.number())?
+            ondisk::size(&self.inodes.tree_roots, inode.tree(), inode.number())?
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
         let (before, after) = (up(before), up(item.size));
@@ -361,14 +346,14 @@ impl<'a> Batch<'a> {
     /// Returns the keys of all items of a deleted inode, and collects the references that they
     /// drop.
     fn items(&mut self, inode: &Inode) -> Result<Vec<Key>> {
-        let (tree_roots, number) = (&self.nodes.tree_roots, inode.number());
+        let (tree_roots, number) = (&self.inodes.tree_roots, inode.number());
         let mut items = Vec::new();
         let first = Key::new(number, ItemKind(0), 0);
         let mut cursor = tree_roots.cursor(inode.tree(), &first, ReadAhead::Off)?;
         while let Some(item) = cursor.item().filter(|item| item.key.objectid == number) {
             items.push(item.key);
             if item.key.kind == ItemKind::EXTENT_DATA {
-                let replaced = stored_extent(item.key.offset, item.data);
+                let replaced = Replaced::stored(item.key.offset, item.data);
                 self.replaced.extend(replaced.map(|replaced| (inode.id(), replaced)));
             }
             cursor.advance()?;
@@ -387,16 +372,16 @@ impl<'a> Batch<'a> {
         self.count_references();
         for Taken { inode, set, .. } in taken {
             if set.gone {
-                self.nodes.forget_late(&inode, None);
+                forget_late(self.inodes, &inode, None);
             } else if !set.entries.by_name.is_empty() {
-                self.nodes.pass_on(&inode, &set.entries);
+                defer_names(self.inodes, &inode, &set.entries);
                 self.dirs.push(Arc::clone(&inode));
             }
             inode.state().merging = None;
             if set.gone {
-                self.nodes.table.remove(inode.id());
+                self.inodes.table.remove(inode.id());
             }
-            self.nodes.waiting.shrink(set.bytes);
+            self.inodes.waiting.shrink(set.bytes);
         }
         Ok(())
     }
@@ -440,8 +425,8 @@ impl<'a> Batch<'a> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);
         self.put(any, orphans.into_iter())?;
-        let Self { nodes, handle, dirs, .. } = self;
-        let mut dirs = dirs.iter().filter(|dir| nodes.has_many_late(dir));
-        dirs.try_for_each(|dir| nodes.merge_late(handle, dir, None))
+        let Self { inodes, handle, dirs, .. } = self;
+        let mut dirs = dirs.iter().filter(|dir| has_many_late(inodes, dir));
+        dirs.try_for_each(|dir| flush_late(inodes, handle, dir, None))
     }
 }

@@ -5,11 +5,15 @@ use userbtrfs_sync::Arc;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::dcache::DentryCache;
-use crate::inode::dir::lookup::check_new_name;
+use crate::inode::dir::lookup::{check_new_name, find_name};
+use crate::inode::flush::item_limits::check_room_for_entry;
 use crate::inode::incore::extent_map::ExtentMap;
 use crate::inode::incore::inode::{KnownXattrs, State};
+use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::Operation;
-use crate::inode::ops::property::InheritedProps;
+use crate::inode::ops::property::{InheritedProps, inherited_props};
+use crate::inode::ops::targets::directory_to_change;
+use crate::inode::ops::xattr::check_new_xattrs;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
 use crate::inode::tree::ondisk;
 use crate::inode::{Entry, EntryTarget, Inode, InodeRef, Inodes};
@@ -52,120 +56,124 @@ const INLINE_HEAD: usize = 21;
 /// The exclusive limit of the target of a symbolic link, in bytes.
 const TARGET_END: usize = 4096;
 
-impl Inodes {
-    /// Creates an inode with this name in a directory. The default ACL is not applied.
-    #[cfg(test)]
-    pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
-        self.create_inode(dir, name, new, 0).map(|inode| inode.id())
-    }
+/// Creates an inode with this name in a directory. The default ACL is not applied.
+#[cfg(test)]
+pub(crate) fn create(
+    namespace: &Namespace,
+    dir: InodeId,
+    name: &[u8],
+    new: &NewInode<'_>,
+) -> Result<InodeId> {
+    create_inode(namespace, dir, name, new, 0).map(|inode| inode.id())
+}
 
-    /// Creates an inode with this name in a directory, and opens it before another thread can find
-    /// and remove it.
-    pub(crate) fn create_opened(
-        self: &Arc<Self>,
-        dir: InodeId,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<InodeRef> {
-        Ok(InodeRef::new(self, self.create_inode(dir, name, new, 1)?))
-    }
+/// Creates an inode with this name in a directory, and opens it before another thread can find
+/// and remove it.
+pub(crate) fn create_opened(
+    namespace: &Arc<Namespace>,
+    dir: InodeId,
+    name: &[u8],
+    new: &NewInode<'_>,
+) -> Result<InodeRef> {
+    Ok(InodeRef::new(namespace, create_inode(namespace, dir, name, new, 1)?))
+}
 
-    fn create_inode(
-        &self,
-        dir: InodeId,
-        name: &[u8],
-        new: &NewInode<'_>,
-        opens: u32,
-    ) -> Result<Arc<Inode>> {
-        check_new_name(name)?;
-        let dir = self.directory_to_change(dir)?;
-        let passed_on = self.passed_on(&dir)?;
-        let reservation = self.reserve_for_name(new.items(passed_on))?;
-        let _locked = dir.lock_entries();
-        self.check_absent(&dir, name)?;
-        self.check_room_for_entry(&dir, name)?;
-        self.check_target(new.kind)?;
-        self.check_new_xattrs(new.xattrs)?;
-        let reservation = reservation.ok_or(Error::NoSpace)?;
-        let id = self.take_number(&dir)?;
-        let index = self.take_index(&dir)?;
-        let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, passed_on);
-        inode.state().opens = opens;
-        let entry = operation.entry(index, name, &inode);
-        operation.add_name(&inode, &dir, &entry, RefIndex::Ref);
-        operation.add_entry(&dir, &entry);
-        operation.hold(&dir, Some(reservation));
-        Ok(inode)
-    }
+fn create_inode(
+    namespace: &Namespace,
+    dir: InodeId,
+    name: &[u8],
+    new: &NewInode<'_>,
+    opens: u32,
+) -> Result<Arc<Inode>> {
+    check_new_name(name)?;
+    let dir = directory_to_change(namespace, dir)?;
+    let passed_on = inherited_props(&namespace.inodes, &dir)?;
+    let reservation = namespace.inodes.reserve_for_name(new.items(passed_on))?;
+    let _locked = dir.lock_entries();
+    check_absent(&namespace.inodes, &dir, name)?;
+    check_room_for_entry(&namespace.inodes, &dir, name)?;
+    check_target(&namespace.inodes, new.kind)?;
+    check_new_xattrs(&namespace.inodes, new.xattrs)?;
+    let reservation = reservation.ok_or(Error::NoSpace)?;
+    let id = take_number(namespace, &dir)?;
+    let index = take_index(&namespace.inodes, &dir)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    let inode = make_inode(&operation, &dir, id, new, passed_on);
+    inode.state().opens = opens;
+    let entry = new_entry(&operation, index, name, &inode);
+    operation.add_name(&inode, &dir, &entry, RefIndex::Ref);
+    operation.add_entry(&dir, &entry);
+    operation.hold(&dir, Some(reservation));
+    Ok(inode)
+}
 
-    /// Creates an open file without a name, which may be linked later (O_TMPFILE). It is deleted if
-    /// it is closed without a name.
-    pub(crate) fn create_unnamed(
-        self: &Arc<Self>,
-        dir: InodeId,
-        new: &NewInode<'_>,
-    ) -> Result<InodeRef> {
-        let dir = self.directory_to_change(dir)?;
-        self.check_new_xattrs(new.xattrs)?;
-        let passed_on = self.passed_on(&dir)?;
-        let reservation = self.reserve(new.items(passed_on))?;
-        let id = self.take_number(&dir)?;
-        let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, passed_on);
-        operation.change(&inode, |state| {
-            (state.linkable, state.opens) = (true, 1);
-            state.set_listed(true);
-        });
-        operation.hold(&inode, Some(reservation));
-        Ok(InodeRef::new(self, inode))
-    }
+/// Creates an open file without a name, which may be linked later (O_TMPFILE). It is deleted if
+/// it is closed without a name.
+pub(crate) fn create_unnamed(
+    namespace: &Arc<Namespace>,
+    dir: InodeId,
+    new: &NewInode<'_>,
+) -> Result<InodeRef> {
+    let dir = directory_to_change(namespace, dir)?;
+    check_new_xattrs(&namespace.inodes, new.xattrs)?;
+    let passed_on = inherited_props(&namespace.inodes, &dir)?;
+    let reservation = namespace.inodes.reserve(new.items(passed_on))?;
+    let id = take_number(namespace, &dir)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    let inode = make_inode(&operation, &dir, id, new, passed_on);
+    operation.change(&inode, |state| {
+        (state.linkable, state.opens) = (true, 1);
+        state.set_listed(true);
+    });
+    operation.hold(&inode, Some(reservation));
+    Ok(InodeRef::new(namespace, inode))
+}
 
-    /// Checks that a directory, whose entries are locked, is not deleted and does not have a name.
-    pub(in crate::inode) fn check_absent(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        check_alive(dir)?;
-        match self.find(dir, name)? {
-            None => Ok(()),
-            Some(_) => Err(Error::Exists),
-        }
+/// Checks that a directory, whose entries are locked, is not deleted and does not have a name.
+pub(in crate::inode) fn check_absent(inodes: &Inodes, dir: &Inode, name: &[u8]) -> Result<()> {
+    check_alive(dir)?;
+    match find_name(inodes, dir, name)? {
+        None => Ok(()),
+        Some(_) => Err(Error::Exists),
     }
+}
 
-    fn check_target(&self, kind: NewKind<'_>) -> Result<()> {
-        let NewKind::Symlink(target) = kind else { return Ok(()) };
-        let max = (self.item_max() - INLINE_HEAD).min(TARGET_END - 1);
-        match target.len() {
-            0 => Err(Error::NotFound),
-            len if len > max => Err(Error::NameTooLong),
-            _ => Ok(()),
-        }
+fn check_target(inodes: &Inodes, kind: NewKind<'_>) -> Result<()> {
+    let NewKind::Symlink(target) = kind else { return Ok(()) };
+    let max = (inodes.item_max() - INLINE_HEAD).min(TARGET_END - 1);
+    match target.len() {
+        0 => Err(Error::NotFound),
+        len if len > max => Err(Error::NameTooLong),
+        _ => Ok(()),
     }
+}
 
-    pub(in crate::inode) fn take_number(&self, dir: &Inode) -> Result<InodeId> {
-        let subvolume = dir.id().subvolume;
-        let number = self.subvolumes.get(&self.tree_roots, subvolume)?.take_number()?;
-        Ok(InodeId { subvolume, number })
-    }
+pub(in crate::inode) fn take_number(namespace: &Namespace, dir: &Inode) -> Result<InodeId> {
+    let subvolume = dir.id().subvolume;
+    let number =
+        namespace.subvolumes.get(&namespace.inodes.tree_roots, subvolume)?.take_number()?;
+    Ok(InodeId { subvolume, number })
+}
 
-    /// Takes the index for a new entry of a directory, whose entries are locked.
-    pub(in crate::inode) fn take_index(&self, dir: &Inode) -> Result<u64> {
-        let index = self.next_index(dir)?;
-        let next = index.checked_add(1).ok_or(Error::NoSpace)?;
-        dir.state().next_index = Some(next);
-        Ok(index)
-    }
+/// Takes the index for a new entry of a directory, whose entries are locked.
+pub(in crate::inode) fn take_index(inodes: &Inodes, dir: &Inode) -> Result<u64> {
+    let index = next_index(inodes, dir)?;
+    let next = index.checked_add(1).ok_or(Error::NoSpace)?;
+    dir.state().next_index = Some(next);
+    Ok(index)
+}
 
-    /// Returns the index for the next entry of a directory, whose entries are locked. It must be
-    /// known before an entry is removed: otherwise the tree would yield the index of a removed last
-    /// entry again.
-    pub(in crate::inode) fn next_index(&self, dir: &Inode) -> Result<u64> {
-        let known = dir.state().next_index;
-        let index = match known {
-            Some(index) => index,
-            None => ondisk::next_index(&self.tree_roots, dir.tree(), dir.number())?,
-        };
-        dir.state().next_index = Some(index);
-        Ok(index)
-    }
+/// Returns the index for the next entry of a directory, whose entries are locked. It must be
+/// known before an entry is removed: otherwise the tree would yield the index of a removed last
+/// entry again.
+pub(in crate::inode) fn next_index(inodes: &Inodes, dir: &Inode) -> Result<u64> {
+    let known = dir.state().next_index;
+    let index = match known {
+        Some(index) => index,
+        None => ondisk::next_index(&inodes.tree_roots, dir.tree(), dir.number())?,
+    };
+    dir.state().next_index = Some(index);
+    Ok(index)
 }
 
 /// Checks that a directory, whose entries are locked, is not deleted.
@@ -176,47 +184,50 @@ pub(in crate::inode) fn check_alive(dir: &Inode) -> Result<()> {
     }
 }
 
-impl Operation<'_> {
-    /// Creates an inode without a name, with what it inherits from its directory.
-    pub(in crate::inode) fn make(
-        &self,
-        dir: &Inode,
-        id: InodeId,
-        new: &NewInode<'_>,
-        passed_on: InheritedProps,
-    ) -> Arc<Inode> {
-        let mut item = new.item(&dir.item(), self.generation(), self.now);
-        if item.kind == FileKind::Regular {
-            item.flags |= self.file_flags();
-        }
-        let property = passed_on.give(&mut item);
-        let mut pending = DelayedItems::of_new();
-        if let NewKind::Symlink(target) = new.kind {
-            pending.put_extent(ExtentMap::inline(target.into()));
-        }
-        let has_xattrs = property.is_some() || !new.xattrs.is_empty();
-        let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
-        for (name, value) in property.into_iter().chain(given) {
-            pending.set_xattr(name, Some(value));
-        }
-        let is_dir = new.kind == NewKind::Directory;
-        let budget = self.budget();
-        let dentry_cache = is_dir.then(|| DentryCache::of_new(budget));
-        let bytes = pending.bytes;
-        let state = State {
-            running: Some(Arc::new(pending)),
-            next_index: is_dir.then_some(ondisk::FIRST_INDEX),
-            xattrs: if has_xattrs { KnownXattrs::default() } else { KnownXattrs::NONE },
-            ..State::new(item, dentry_cache)
-        };
-        self.enter_new(id, Arc::clone(dir.tree()), state, bytes)
+/// Creates an inode without a name, with what it inherits from its directory.
+pub(in crate::inode) fn make_inode(
+    operation: &Operation<'_>,
+    dir: &Inode,
+    id: InodeId,
+    new: &NewInode<'_>,
+    passed_on: InheritedProps,
+) -> Arc<Inode> {
+    let mut item = new.item(&dir.item(), operation.generation(), operation.now);
+    if item.kind == FileKind::Regular {
+        item.flags |= operation.file_flags();
     }
+    let property = passed_on.give(&mut item);
+    let mut pending = DelayedItems::of_new();
+    if let NewKind::Symlink(target) = new.kind {
+        pending.put_extent(ExtentMap::inline(target.into()));
+    }
+    let has_xattrs = property.is_some() || !new.xattrs.is_empty();
+    let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
+    for (name, value) in property.into_iter().chain(given) {
+        pending.set_xattr(name, Some(value));
+    }
+    let is_dir = new.kind == NewKind::Directory;
+    let budget = operation.budget();
+    let dentry_cache = is_dir.then(|| DentryCache::of_new(budget));
+    let bytes = pending.bytes;
+    let state = State {
+        running: Some(Arc::new(pending)),
+        next_index: is_dir.then_some(ondisk::FIRST_INDEX),
+        xattrs: if has_xattrs { KnownXattrs::default() } else { KnownXattrs::NONE },
+        ..State::new(item, dentry_cache)
+    };
+    operation.enter_new(id, Arc::clone(dir.tree()), state, bytes)
+}
 
-    /// Returns the entry for a new name of an inode.
-    pub(in crate::inode) fn entry(&self, index: u64, name: &[u8], inode: &Inode) -> Arc<Entry> {
-        let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
-        Arc::new(Entry { index, name: name.into(), kind, target, transid: self.generation() })
-    }
+/// Returns the entry for a new name of an inode.
+pub(in crate::inode) fn new_entry(
+    operation: &Operation<'_>,
+    index: u64,
+    name: &[u8],
+    inode: &Inode,
+) -> Arc<Entry> {
+    let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
+    Arc::new(Entry { index, name: name.into(), kind, target, transid: operation.generation() })
 }
 
 impl NewInode<'_> {

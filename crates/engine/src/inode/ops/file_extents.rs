@@ -2,26 +2,18 @@
 //!
 //! 1. Extents and the attributes that depend on them, size and bytes, change together, so that what
 //!    is flushed is consistent.
-//! 2. A deleted file does not change any more: a later change fails with [`Error::NoInode`].
+//! 2. A deleted file does not change any more: a later change fails with [`crate::error::Error::NoInode`].
 
-use std::sync::Weak;
-
-use userbtrfs_format::{FileKind, InodeFlags};
+use userbtrfs_format::InodeFlags;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{Handle, HandleKind, Reservation};
 
-use crate::error::{Error, InodeId, Result};
+use crate::error::{InodeId, Result};
 use crate::inode::incore::extent_map::{ExtentMap, ExtentMapKind};
 use crate::inode::incore::inode::State;
 use crate::inode::ops::operation::{Operation, TxnHandle};
 use crate::inode::pending::extents::reference;
 use crate::inode::{Inode, Inodes};
-
-/// Events of inodes, for the component that keeps the data of files in memory.
-pub(crate) trait InodeEvents: Send + Sync {
-    /// Called after a file was deleted: it cannot be changed any more. No lock is held.
-    fn gone(&self, id: InodeId);
-}
 
 /// A change of a file in the running transaction. The state of the inode is locked: no waiting and
 /// no I/O meanwhile.
@@ -31,65 +23,36 @@ pub(crate) struct FileChange<'a> {
     state: &'a mut State,
 }
 
-impl Inodes {
-    /// Sets, once, the receiver of inode events.
-    pub(crate) fn watch(&self, watch: Weak<dyn InodeEvents>) {
-        assert!(self.watch.set(watch).is_ok(), "named once");
-    }
+/// Changes a file, or returns [`crate::error::Error::NoInode`] if it is deleted. The reservation, of
+/// metadata, is kept until the change is flushed.
+pub(crate) fn change_file(
+    inodes: &Inodes,
+    inode: &Arc<Inode>,
+    kind: HandleKind,
+    reservation: Option<Reservation>,
+    change: impl FnOnce(&mut FileChange<'_>),
+) -> Result<()> {
+    change_file_by(&Operation::begin_as(inodes, kind)?, inode, reservation, change)
+}
 
-    /// Notifies the receiver that a file was deleted. No lock is held.
-    pub(in crate::inode) fn tell_gone(&self, inode: &Inode) {
-        let watch = self.watch.get().and_then(Weak::upgrade);
-        if let Some(watch) = watch.filter(|_| inode.kind() == FileKind::Regular) {
-            watch.gone(inode.id());
-        }
-    }
-
-    /// Returns a file that is to be changed, or only to be appended to. The caller holds no lock.
-    pub(crate) fn file_to_change(&self, id: InodeId, append: bool) -> Result<Arc<Inode>> {
-        let inode = self.inode_to_change(id)?;
-        let item = inode.item();
-        match item.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::NotAFile),
-        }
-        // A file with fs-verity is never written again.
-        let for_good = InodeFlags::IMMUTABLE | InodeFlags::VERITY;
-        let refused = if append { for_good } else { for_good | InodeFlags::APPEND };
-        if item.flags.intersects(refused) { Err(Error::NotPermitted) } else { Ok(inode) }
-    }
-
-    /// Changes a file, or returns [`Error::NoInode`] if it is deleted. The reservation, of
-    /// metadata, is kept until the change is flushed.
-    pub(crate) fn change_file(
-        &self,
-        inode: &Arc<Inode>,
-        kind: HandleKind,
-        reservation: Option<Reservation>,
-        change: impl FnOnce(&mut FileChange<'_>),
-    ) -> Result<()> {
-        self.begin_as(kind)?.change_file(inode, reservation, change)
-    }
-
-    /// Like [`Inodes::change_file`], with a transaction handle of the caller.
-    pub(crate) fn change_file_in(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Arc<Inode>,
-        reservation: Option<Reservation>,
-        change: impl FnOnce(&mut FileChange<'_>),
-    ) -> Result<()> {
-        self.begin_in(TxnHandle::Before(handle)).change_file(inode, reservation, change)
-    }
+/// Like [`change_file`], with a transaction handle of the caller.
+pub(crate) fn change_file_in(
+    inodes: &Inodes,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    reservation: Option<Reservation>,
+    change: impl FnOnce(&mut FileChange<'_>),
+) -> Result<()> {
+    let operation = Operation::begin_in(inodes, TxnHandle::Before(handle));
+    change_file_by(&operation, inode, reservation, change)
 }
 
 impl FileChange<'_> {
     /// Replaces the content between two offsets. `fresh` space was just allocated: this is the
     /// first reference to it.
     pub(crate) fn put(&mut self, start: u64, end: u64, kind: ExtentMapKind, fresh: bool) {
-        self.operation.count(self.id, start, &kind, fresh);
-        self.operation.put_extent(self.id, self.state, ExtentMap { start, end, kind });
+        count_reference(self.operation, self.id, start, &kind, fresh);
+        put_extent(self.operation, self.id, self.state, ExtentMap { start, end, kind });
     }
 
     /// Records that the data of an extent was overwritten in place: a later sync must flush the
@@ -154,53 +117,61 @@ impl FileChange<'_> {
     }
 }
 
-impl Operation<'_> {
-    fn change_file(
-        &self,
-        inode: &Arc<Inode>,
-        reservation: Option<Reservation>,
-        change: impl FnOnce(&mut FileChange<'_>),
-    ) -> Result<()> {
-        let (mut state, id) = (inode.living()?, inode.id());
-        self.change_state(inode, &mut state, |state| {
-            change(&mut FileChange { operation: self, id, state });
-        });
-        drop(state);
-        self.keep_promised(reservation);
-        Ok(())
-    }
+fn change_file_by(
+    operation: &Operation<'_>,
+    inode: &Arc<Inode>,
+    reservation: Option<Reservation>,
+    change: impl FnOnce(&mut FileChange<'_>),
+) -> Result<()> {
+    let (mut state, id) = (inode.living()?, inode.id());
+    operation.change_state(inode, &mut state, |state| {
+        change(&mut FileChange { operation, id, state });
+    });
+    drop(state);
+    operation.keep_promised(reservation);
+    Ok(())
+}
 
-    /// Counts the reference of a range that is put into a file.
-    fn count(&self, inode: InodeId, start: u64, kind: &ExtentMapKind, fresh: bool) {
-        let Some(extent) = kind.on_disk() else {
-            assert!(!fresh, "only extents are allocated");
-            return;
-        };
-        let count = if fresh { Handle::allocated_data } else { Handle::add_file_extent };
-        count(&self.handle, &reference(inode, start, extent));
-    }
+/// Counts the reference of a range that is put into a file.
+fn count_reference(
+    operation: &Operation<'_>,
+    inode: InodeId,
+    start: u64,
+    kind: &ExtentMapKind,
+    fresh: bool,
+) {
+    let Some(extent) = kind.on_disk() else {
+        assert!(!fresh, "only extents are allocated");
+        return;
+    };
+    let count = if fresh { Handle::allocated_data } else { Handle::add_file_extent };
+    count(&operation.handle, &reference(inode, start, extent));
+}
 
-    /// Puts a range into a file. Its own reference is already counted.
-    pub(in crate::inode) fn put_extent(
-        &self,
-        inode: InodeId,
-        state: &mut State,
-        extent: ExtentMap,
-    ) {
-        state.extents_version += 1;
-        state.changed.insert(self.generation(), extent.start..extent.end);
-        let replaced = state.pending().put_extent(extent);
-        for replaced in replaced {
-            replaced.count(&self.handle, inode);
-        }
+/// Puts a range into a file. Its own reference is already counted.
+pub(in crate::inode) fn put_extent(
+    operation: &Operation<'_>,
+    inode: InodeId,
+    state: &mut State,
+    extent: ExtentMap,
+) {
+    state.extents_version += 1;
+    state.changed.insert(operation.generation(), extent.start..extent.end);
+    let replaced = state.pending().put_extent(extent);
+    for replaced in replaced {
+        replaced.count(&operation.handle, inode);
     }
+}
 
-    /// Drops the pending extents of a file, with their references.
-    pub(in crate::inode) fn drop_extents(&self, inode: InodeId, state: &mut State) {
-        let replaced = state.pending().extents.drain();
-        for replaced in replaced {
-            replaced.count(&self.handle, inode);
-        }
+/// Drops the pending extents of a file, with their references.
+pub(in crate::inode) fn drop_delayed_extents(
+    operation: &Operation<'_>,
+    inode: InodeId,
+    state: &mut State,
+) {
+    let replaced = state.pending().extents.drain();
+    for replaced in replaced {
+        replaced.count(&operation.handle, inode);
     }
 }
 

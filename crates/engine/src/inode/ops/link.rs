@@ -4,8 +4,13 @@ use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
 
 use crate::error::{Error, InodeId, Result};
+use crate::inode::Inode;
 use crate::inode::dir::lookup::check_new_name;
-use crate::inode::{Inode, Inodes, check_mutable};
+use crate::inode::flush::item_limits::{check_room_for_entry, place_of_ref};
+use crate::inode::ops::create::{check_absent, new_entry, take_index};
+use crate::inode::ops::namespace::Namespace;
+use crate::inode::ops::operation::Operation;
+use crate::inode::ops::targets::{check_mutable, directory_to_change, inode_to_change};
 
 /// Items that change: inode, ref, entry by name and by place, the directory's inode, the list of
 /// inodes without a name.
@@ -14,33 +19,31 @@ const LINK_ITEMS: u64 = 6;
 /// The most names that an inode may have.
 const LINKS_MAX: u32 = 65535;
 
-impl Inodes {
-    /// Adds a name to an inode that is not a directory, in a directory of the same subvolume.
-    pub(crate) fn link(&self, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
-        check_new_name(name)?;
-        if inode.subvolume != dir.subvolume {
-            return Err(Error::CrossDevice);
-        }
-        self.log_tracker.wait_for_pause();
-        let dir = self.directory_to_change(dir)?;
-        let inode = self.inode_to_change(inode)?;
-        let reservation = self.reserve_for_name(LINK_ITEMS)?;
-        let _entries = dir.lock_entries();
-        let _operation = inode.lock_operation();
-        self.check_absent(&dir, name)?;
-        check_mutable(&inode)?;
-        check_linkable(&inode)?;
-        self.check_room_for_entry(&dir, name)?;
-        let reservation = reservation.ok_or(Error::NoSpace)?;
-        let place = self.place_of_ref(&inode, dir.number(), name)?;
-        let index = self.take_index(&dir)?;
-        let operation = self.begin()?;
-        let entry = operation.entry(index, name, &inode);
-        operation.add_name(&inode, &dir, &entry, place);
-        operation.add_entry(&dir, &entry);
-        operation.hold(&dir, Some(reservation));
-        Ok(())
+/// Adds a name to an inode that is not a directory, in a directory of the same subvolume.
+pub(crate) fn link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
+    check_new_name(name)?;
+    if inode.subvolume != dir.subvolume {
+        return Err(Error::CrossDevice);
     }
+    namespace.inodes.log_tracker.wait_for_pause();
+    let dir = directory_to_change(namespace, dir)?;
+    let inode = inode_to_change(namespace, inode)?;
+    let reservation = namespace.inodes.reserve_for_name(LINK_ITEMS)?;
+    let _entries = dir.lock_entries();
+    let _operation = inode.lock_operation();
+    check_absent(&namespace.inodes, &dir, name)?;
+    check_mutable(&inode)?;
+    check_linkable(&inode)?;
+    check_room_for_entry(&namespace.inodes, &dir, name)?;
+    let reservation = reservation.ok_or(Error::NoSpace)?;
+    let place = place_of_ref(&namespace.inodes, &inode, dir.number(), name)?;
+    let index = take_index(&namespace.inodes, &dir)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    let entry = new_entry(&operation, index, name, &inode);
+    operation.add_name(&inode, &dir, &entry, place);
+    operation.add_entry(&dir, &entry);
+    operation.hold(&dir, Some(reservation));
+    Ok(())
 }
 
 /// Checks that an inode may get one more name. The caller holds the operation lock.

@@ -14,19 +14,22 @@ use std::ops::Deref;
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{InodeFlags, Timestamp};
 use userbtrfs_sync::{Arc, MutexGuard};
-use userbtrfs_transaction::{Handle, HandleKind, Reservation, TransactionManager};
+use userbtrfs_transaction::{Handle, HandleKind, Reservation};
 
 use crate::clock;
-use crate::error::{Error, InodeId, Result};
+use crate::error::{InodeId, Result};
 use crate::inode::dir::dcache::DentryBudget;
 use crate::inode::incore::inode::State;
 use crate::inode::log_state::tracker::{LogTracker, NameRemoval, RemovedName};
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex, SET_BYTES};
 use crate::inode::{Entry, Inode, Inodes};
 
+/// Items that change with the attributes of an inode: the inode.
+pub(in crate::inode) const ATTRIBUTE_ITEMS: u64 = 1;
+
 /// An operation in progress.
 pub(in crate::inode) struct Operation<'a> {
-    nodes: &'a Inodes,
+    inodes: &'a Inodes,
     pub(in crate::inode) handle: TxnHandle<'a>,
     /// The time for all inodes that it changes.
     pub(in crate::inode) now: Timestamp,
@@ -53,60 +56,20 @@ impl<'a> Deref for TxnHandle<'a> {
     }
 }
 
-impl Inodes {
-    /// Returns the transaction manager, or [`Error::ReadOnly`] if there is none.
-    pub(crate) fn transactions(&self) -> Result<&Arc<TransactionManager>> {
-        self.transactions.as_ref().ok_or(Error::ReadOnly)
-    }
-
-    /// Reserves space for changing `items` items. The caller holds no locks except operation locks.
-    pub(crate) fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.relieve()?;
-        Ok(self.transactions()?.reserve(items)?)
-    }
-
-    /// Like [`Inodes::reserve`], for a change that adds a name; `None` if there is no space, which
-    /// the caller reports if nothing else is wrong. The caller holds no lock.
-    pub(in crate::inode) fn reserve_for_name(&self, items: u64) -> Result<Option<Reservation>> {
-        match self.reserve(items) {
-            Ok(reservation) => Ok(Some(reservation)),
-            Err(Error::NoSpace) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reserves space for removing items, or replacing them by no larger ones; such space is
-    /// available even if no other is. The caller holds no locks except operation locks.
-    pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        self.relieve()?;
-        Ok(self.transactions()?.reserve_for_removal(items)?)
-    }
-
-    /// Reserves space for replaying `items` items of a log, before any other operation runs.
-    pub(in crate::inode) fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
-        self.relieve()?;
-        Ok(self.transactions()?.reserve_for_replay(items)?)
-    }
-
-    /// Keeps a reservation for the delayed items.
-    pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
-        let bytes = self.waiting.bytes() + self.late.bytes();
-        if let Some(promised) = promised {
-            self.delayed_reservation.hold(promised, handle.max_space_for(bytes as u64));
-        }
-    }
-
+impl<'a> Operation<'a> {
     /// Joins the transaction for an operation.
-    pub(in crate::inode) fn begin(&self) -> Result<Operation<'_>> {
-        self.begin_as(HandleKind::Operation)
+    pub(in crate::inode) fn begin(inodes: &'a Inodes) -> Result<Self> {
+        Self::begin_as(inodes, HandleKind::Operation)
     }
 
-    pub(in crate::inode) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
-        Ok(self.begin_in(TxnHandle::Anew(self.transactions()?.start(kind)?)))
+    /// Joins the transaction with a handle of this kind.
+    pub(in crate::inode) fn begin_as(inodes: &'a Inodes, kind: HandleKind) -> Result<Self> {
+        Ok(Self::begin_in(inodes, TxnHandle::Anew(inodes.transactions()?.start(kind)?)))
     }
 
-    pub(in crate::inode) fn begin_in<'a>(&'a self, handle: TxnHandle<'a>) -> Operation<'a> {
-        Operation { nodes: self, handle, now: clock::now(), expecting: Cell::default() }
+    /// Uses a handle on the transaction.
+    pub(in crate::inode) fn begin_in(inodes: &'a Inodes, handle: TxnHandle<'a>) -> Self {
+        Self { inodes, handle, now: clock::now(), expecting: Cell::default() }
     }
 }
 
@@ -117,11 +80,11 @@ impl Operation<'_> {
 
     /// Returns the flags of each new file.
     pub(in crate::inode) fn file_flags(&self) -> InodeFlags {
-        self.nodes.options.file_flags
+        self.inodes.options.file_flags
     }
 
     pub(in crate::inode) fn budget(&self) -> &Arc<DentryBudget> {
-        &self.nodes.budget
+        &self.inodes.budget
     }
 
     /// Changes an inode.
@@ -154,7 +117,7 @@ impl Operation<'_> {
         state: &mut State,
         change: impl FnOnce(&mut State) -> T,
     ) -> T {
-        let waiting = &self.nodes.waiting;
+        let waiting = &self.inodes.waiting;
         self.begin_set(inode, state);
         let before = state.pending().bytes;
         state.item.transid = self.generation();
@@ -170,7 +133,7 @@ impl Operation<'_> {
     fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
         if state.running.is_none() {
             state.running = Some(Arc::new(DelayedItems::of_old()));
-            self.nodes.waiting.add(inode, SET_BYTES);
+            self.inodes.waiting.add(inode, SET_BYTES);
         }
     }
 
@@ -187,14 +150,14 @@ impl Operation<'_> {
     }
 
     pub(in crate::inode) fn keep_promised(&self, reservation: Option<Reservation>) {
-        self.nodes.hold(&self.handle, self.expecting.take());
-        self.nodes.hold(&self.handle, reservation);
+        self.inodes.hold(&self.handle, self.expecting.take());
+        self.inodes.hold(&self.handle, reservation);
     }
 
     /// Tries to reserve space for references that are dropped when the change is flushed; returns
     /// true if the commit has that space.
     pub(in crate::inode) fn expects(&self, references: u64) -> bool {
-        let transactions = self.nodes.transactions.as_ref();
+        let transactions = self.inodes.transactions.as_ref();
         let expecting = transactions.and_then(|it| it.try_reserve_for_extents(0, references));
         let found = expecting.is_some();
         self.expecting.set(expecting);
@@ -211,9 +174,9 @@ impl Operation<'_> {
         bytes: usize,
     ) -> Arc<Inode> {
         let inode = Arc::new(Inode::unknown(id, tree));
-        let inode = self.nodes.table.insert(inode, self.generation());
+        let inode = self.inodes.table.insert(inode, self.generation());
         inode.become_new(state);
-        self.nodes.waiting.add(&inode, bytes);
+        self.inodes.waiting.add(&inode, bytes);
         inode
     }
 
@@ -278,7 +241,7 @@ impl Operation<'_> {
 
     /// Returns the log tracker.
     pub(in crate::inode) fn log_tracker(&self) -> &LogTracker {
-        &self.nodes.log_tracker
+        &self.inodes.log_tracker
     }
 
     /// Adds a name to an inode. Its link count is at any time the number of its names.

@@ -10,11 +10,11 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem};
 
 use crate::error::{Error, InodeId, Result};
-use crate::inode::ops::setattr::ATTRIBUTE_ITEMS;
-use crate::inode::{Inode, Inodes, XattrKind, check_mutable};
-
-/// The prefix of the names of properties.
-pub(in crate::inode) const PROPERTIES: &[u8] = b"btrfs.";
+use crate::inode::ops::namespace::Namespace;
+use crate::inode::ops::operation::{ATTRIBUTE_ITEMS, Operation};
+use crate::inode::ops::targets::{check_mutable, inode_to_change};
+use crate::inode::ops::xattr::{change_xattr, find_xattr, xattr_to_put};
+use crate::inode::{Inode, Inodes, XattrKind};
 
 /// The name of the property.
 pub(in crate::inode) const COMPRESSION: &[u8] = b"btrfs.compression";
@@ -46,63 +46,61 @@ fn flags_of(value: &[u8]) -> Result<InodeFlags> {
     }
 }
 
-impl Inodes {
-    /// Sets a property; without a value, or with an empty one, it is removed.
-    pub(in crate::inode) fn set_property(
-        &self,
-        id: InodeId,
-        name: &[u8],
-        value: Option<&[u8]>,
-        kind: XattrKind,
-    ) -> Result<()> {
-        if name != COMPRESSION {
-            return Err(Error::Invalid("a property that is not known"));
-        }
-        let inode = self.inode_to_change(id)?;
-        check_mutable(&inode)?;
-        let value = value.filter(|value| !value.is_empty());
-        let flags = value.map_or(Ok(InodeFlags::empty()), flags_of)?;
-        if !has_properties(inode.kind()) {
-            return Ok(());
-        }
-        let items = 2 * ATTRIBUTE_ITEMS;
-        let reservation = match value {
-            Some(_) => self.reserve(items)?,
-            None => self.reserve_for_removal(items)?,
-        };
-        let _locked = inode.lock_operation();
-        if value.is_some() && inode.item().flags.intersects(IN_PLACE) {
-            return Err(Error::Invalid("to be compressed and overwritten in place"));
-        }
-        // Removing nothing is allowed with `Create`.
-        let kind = if value.is_none() && kind == XattrKind::Create { XattrKind::Any } else { kind };
-        kind.check(self.find_xattr(&inode, name)?.0.is_some())?;
-        let put = self.xattr_to_put(&inode, (name, value))?;
-        let operation = self.begin()?;
-        operation.change_living(&inode, |state| {
-            if let Some((name, value)) = put {
-                operation.put_xattr(&inode, state, name, value);
-            }
-            state.item.flags = (state.item.flags - FLAGS) | flags;
-            state.item.ctime = operation.now;
-        })?;
-        operation.hold(&inode, Some(reservation));
-        Ok(())
+/// Sets a property; without a value, or with an empty one, it is removed.
+pub(in crate::inode) fn set_property(
+    namespace: &Namespace,
+    id: InodeId,
+    name: &[u8],
+    value: Option<&[u8]>,
+    kind: XattrKind,
+) -> Result<()> {
+    if name != COMPRESSION {
+        return Err(Error::Invalid("a property that is not known"));
     }
+    let inode = inode_to_change(namespace, id)?;
+    check_mutable(&inode)?;
+    let value = value.filter(|value| !value.is_empty());
+    let flags = value.map_or(Ok(InodeFlags::empty()), flags_of)?;
+    if !has_properties(inode.kind()) {
+        return Ok(());
+    }
+    let items = 2 * ATTRIBUTE_ITEMS;
+    let reservation = match value {
+        Some(_) => namespace.inodes.reserve(items)?,
+        None => namespace.inodes.reserve_for_removal(items)?,
+    };
+    let _locked = inode.lock_operation();
+    if value.is_some() && inode.item().flags.intersects(IN_PLACE) {
+        return Err(Error::Invalid("to be compressed and overwritten in place"));
+    }
+    // Removing nothing is allowed with `Create`.
+    let kind = if value.is_none() && kind == XattrKind::Create { XattrKind::Any } else { kind };
+    kind.check(find_xattr(&namespace.inodes, &inode, name)?.0.is_some())?;
+    let put = xattr_to_put(&namespace.inodes, &inode, (name, value))?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    operation.change_living(&inode, |state| {
+        if let Some((name, value)) = put {
+            change_xattr(&operation, &inode, state, name, value);
+        }
+        state.item.flags = (state.item.flags - FLAGS) | flags;
+        state.item.ctime = operation.now;
+    })?;
+    operation.hold(&inode, Some(reservation));
+    Ok(())
+}
 
-    /// Returns the compression that new inodes inherit from a directory. The caller holds no lock.
-    pub(in crate::inode) fn passed_on(&self, dir: &Inode) -> Result<InheritedProps> {
-        let look = || InheritedProps::by_flags(dir.kind_and_flags().1);
-        let flags_alone = look();
-        // Most directories have no flag: skip the lookup.
-        if flags_alone.flags != InodeFlags::COMPRESS {
-            return Ok(flags_alone);
-        }
-        // Read both under the lock, so that they agree.
-        let _locked = dir.lock_operation();
-        let value = self.find_xattr(dir, COMPRESSION)?.0;
-        Ok(InheritedProps { kind: value.as_deref().and_then(kind_of), ..look() })
+/// Returns the compression that new inodes inherit from a directory. The caller holds no lock.
+pub(in crate::inode) fn inherited_props(inodes: &Inodes, dir: &Inode) -> Result<InheritedProps> {
+    let look = || InheritedProps::by_flags(dir.kind_and_flags().1);
+    let flags_alone = look();
+    // Most directories have no flag: skip the lookup.
+    if flags_alone.flags != InodeFlags::COMPRESS {
+        return Ok(flags_alone);
     }
+    // Read both under the lock, so that they agree.
+    let _locked = dir.lock_operation();
+    let value = find_xattr(inodes, dir, COMPRESSION)?.0;
+    Ok(InheritedProps { kind: value.as_deref().and_then(kind_of), ..look() })
 }
 
 /// The compression of a new inode.

@@ -7,12 +7,20 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
-use crate::inode::dir::lookup::{Found, check_new_name};
+use crate::inode::dir::lookup::{
+    Found, check_new_name, find_name, find_name_again, full_entry, names, target_if_named,
+};
+use crate::inode::flush::item_limits::{check_room_for_entry, place_of_ref};
 use crate::inode::log_state::tracker::NameRemoval;
-use crate::inode::ops::create::{CREATE_ITEMS, NewInode, NewKind, check_alive};
+use crate::inode::ops::create::{
+    CREATE_ITEMS, NewInode, NewKind, check_alive, make_inode, new_entry, next_index, take_index,
+    take_number,
+};
+use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, lock_entries, lock_operations};
-use crate::inode::ops::orphan::UnlinkOutcome;
+use crate::inode::ops::orphan::{UnlinkOutcome, drop_name, finish_unlink};
 use crate::inode::ops::property::InheritedProps;
+use crate::inode::ops::targets::directory_to_change;
 use crate::inode::ops::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use crate::inode::pending::delayed_items::RefIndex;
 use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
@@ -63,7 +71,7 @@ impl RenameTarget {
 
 /// A rename, with the targets of its names.
 struct Rename<'a> {
-    nodes: &'a Inodes,
+    namespace: &'a Namespace,
     from: Place<'a>,
     to: Place<'a>,
     kind: RenameKind,
@@ -71,67 +79,65 @@ struct Rename<'a> {
     there: Option<&'a RenameTarget>,
 }
 
-impl Inodes {
-    /// Renames `old` in a directory to `new` in the same directory or another one of the same
-    /// subvolume.
-    ///
-    /// Which locks are needed depends on the targets of the names, which are certain only under
-    /// these locks. So the names are looked up before and after locking.
-    pub(crate) fn rename(
-        &self,
-        (old_dir, old): (InodeId, &[u8]),
-        (new_dir, new): (InodeId, &[u8]),
-        kind: RenameKind,
-    ) -> Result<()> {
-        check_new_name(old)?;
-        if old_dir.subvolume != new_dir.subvolume {
-            return Err(Error::CrossDevice);
-        }
-        self.log_tracker.wait_for_pause();
-        let (old_dir, new_dir) =
-            (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
-        let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
-        let mut reservation = self.reserve_for_name(RENAME_ITEMS)?;
-        loop {
-            let moved = self.occupant(from)?.ok_or(Error::NotFound)?;
-            check_new_name(new)?;
-            let there = self.occupant(to)?;
-            let (moved, there) = (&moved, there.as_ref());
-            let rename = Rename { nodes: self, from, to, kind, moved, there };
-            if let Some(fate) = rename.run(&mut reservation)? {
-                if let Some(there) = there {
-                    self.finish(&there.inode, fate);
-                }
-                return Ok(());
+/// Renames `old` in a directory to `new` in the same directory or another one of the same
+/// subvolume.
+///
+/// Which locks are needed depends on the targets of the names, which are certain only under
+/// these locks. So the names are looked up before and after locking.
+pub(crate) fn rename(
+    namespace: &Namespace,
+    (old_dir, old): (InodeId, &[u8]),
+    (new_dir, new): (InodeId, &[u8]),
+    kind: RenameKind,
+) -> Result<()> {
+    check_new_name(old)?;
+    if old_dir.subvolume != new_dir.subvolume {
+        return Err(Error::CrossDevice);
+    }
+    namespace.inodes.log_tracker.wait_for_pause();
+    let (old_dir, new_dir) =
+        (directory_to_change(namespace, old_dir)?, directory_to_change(namespace, new_dir)?);
+    let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
+    let mut reservation = namespace.inodes.reserve_for_name(RENAME_ITEMS)?;
+    loop {
+        let moved = occupant(&namespace.inodes, from)?.ok_or(Error::NotFound)?;
+        check_new_name(new)?;
+        let there = occupant(&namespace.inodes, to)?;
+        let (moved, there) = (&moved, there.as_ref());
+        let rename = Rename { namespace, from, to, kind, moved, there };
+        if let Some(fate) = rename.run(&mut reservation)? {
+            if let Some(there) = there {
+                finish_unlink(namespace, &there.inode, fate);
             }
+            return Ok(());
         }
     }
+}
 
-    fn occupant(&self, place: Place<'_>) -> Result<Option<RenameTarget>> {
-        loop {
-            let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
-            let inode = self.target_if_named(place.dir, place.name, found.target)?;
-            if let Some(inode) = inode {
-                return Ok(Some(RenameTarget { found, inode }));
-            }
+fn occupant(inodes: &Inodes, place: Place<'_>) -> Result<Option<RenameTarget>> {
+    loop {
+        let Some(found) = find_name(inodes, place.dir, place.name)? else { return Ok(None) };
+        let inode = target_if_named(inodes, place.dir, place.name, found.target)?;
+        if let Some(inode) = inode {
+            return Ok(Some(RenameTarget { found, inode }));
         }
     }
+}
 
-    /// Returns true if a directory is `above`, or below it. The caller keeps directories from being
-    /// moved.
-    fn is_within(&self, dir: &Inode, above: &Inode) -> Result<bool> {
-        let mut id = dir.id();
-        let mut met = BTreeSet::new();
-        while id != above.id() {
-            if id.number == ROOT_DIR {
-                return Ok(false);
-            }
-            let up = self.names(id)?.into_iter().next();
-            let up = up.filter(|_| met.insert(id.number)).ok_or(Error::DirectoryLoop(id))?;
-            id.number = up.dir;
+/// Returns true if a directory is `above`, or below it. The caller keeps directories from being
+/// moved.
+fn is_within(inodes: &Inodes, dir: &Inode, above: &Inode) -> Result<bool> {
+    let mut id = dir.id();
+    let mut met = BTreeSet::new();
+    while id != above.id() {
+        if id.number == ROOT_DIR {
+            return Ok(false);
         }
-        Ok(true)
+        let up = names(inodes, id)?.into_iter().next();
+        let up = up.filter(|_| met.insert(id.number)).ok_or(Error::DirectoryLoop(id))?;
+        id.number = up.dir;
     }
+    Ok(true)
 }
 
 impl Rename<'_> {
@@ -141,7 +147,7 @@ impl Rename<'_> {
         // Needed even if the rename will be refused, since the ancestors of a directory are
         // checked.
         let of_dirs = self.moved.is_dir() || self.there.is_some_and(RenameTarget::is_dir);
-        let _mutex = (self.crosses() && of_dirs).then(|| self.nodes.renames.lock());
+        let _mutex = (self.crosses() && of_dirs).then(|| self.namespace.renames.lock());
         let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
         let _entries = lock_entries([Some(self.from.dir), Some(self.to.dir), replaced]);
         let there = self.there.map(|there| &there.inode);
@@ -180,7 +186,12 @@ impl Rename<'_> {
     }
 
     fn find(&self, place: Place<'_>, before: Option<&RenameTarget>) -> Result<Option<Found>> {
-        self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
+        find_name_again(
+            &self.namespace.inodes,
+            place.dir,
+            place.name,
+            before.map(|before| &before.found),
+        )
     }
 
     fn entry(
@@ -190,8 +201,9 @@ impl Rename<'_> {
         occupant: Option<&RenameTarget>,
     ) -> Result<Option<Arc<Entry>>> {
         let both = found.zip(occupant);
-        let entry =
-            both.map(|(found, there)| self.nodes.entry(place.dir, place.name, found, &there.inode));
+        let entry = both.map(|(found, there)| {
+            full_entry(&self.namespace.inodes, place.dir, place.name, found, &there.inode)
+        });
         entry.transpose()
     }
 
@@ -231,11 +243,12 @@ impl Rename<'_> {
         if !self.crosses() {
             return Ok(());
         }
-        if self.moved.is_dir() && self.nodes.is_within(self.to.dir, &self.moved.inode)? {
+        if self.moved.is_dir() && is_within(&self.namespace.inodes, self.to.dir, &self.moved.inode)?
+        {
             return Err(Error::IntoItself);
         }
         let Some(there) = self.there.filter(|there| there.is_dir()) else { return Ok(()) };
-        match (self.nodes.is_within(self.from.dir, &there.inode)?, self.kind) {
+        match (is_within(&self.namespace.inodes, self.from.dir, &there.inode)?, self.kind) {
             (true, RenameKind::Exchange) => Err(Error::IntoItself),
             (true, _) => Err(Error::NotEmpty),
             (false, _) => Ok(()),
@@ -249,15 +262,15 @@ impl Rename<'_> {
         there: Option<&Arc<Entry>>,
         reservation: &mut Option<Reservation>,
     ) -> Result<UnlinkOutcome> {
-        let (nodes, from, to, moved) = (self.nodes, self.from, self.to, &self.moved.inode);
+        let (namespace, from, to, moved) = (self.namespace, self.from, self.to, &self.moved.inode);
         if there.is_none() {
-            nodes.check_room_for_entry(to.dir, to.name)?;
+            check_room_for_entry(&namespace.inodes, to.dir, to.name)?;
         }
-        let place = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
-        let index = nodes.take_index(to.dir)?;
-        nodes.next_index(from.dir)?;
+        let place = place_of_ref(&namespace.inodes, moved, to.dir.number(), to.name)?;
+        let index = take_index(&namespace.inodes, to.dir)?;
+        next_index(&namespace.inodes, from.dir)?;
         let whiteout = self.prepare_whiteout()?;
-        let operation = nodes.begin()?;
+        let operation = Operation::begin(&namespace.inodes)?;
         let name_removal = operation.name_removal(from.dir, old, moved);
         let name_removal = self.moved(name_removal, moved);
         let whiteout_id = whiteout.map(|(id, ..)| id);
@@ -267,9 +280,9 @@ impl Rename<'_> {
         partings.extend(there.map(|(entry, there)| {
             operation.name_removal(to.dir, entry, &there.inode).followed_by(moved.id())
         }));
-        let new = operation.entry(index, to.name, moved);
+        let new = new_entry(&operation, index, to.name, moved);
         let fate = self.shuffle(&operation, &partings, whiteout_id, || {
-            operation.move_name((from, old), moved, (to, &new), place);
+            move_name(&operation, (from, old), moved, (to, &new), place);
             let replaced = there.map(|(entry, _)| entry);
             if Arc::ptr_eq(from.dir, to.dir) {
                 operation.change_entries(to.dir, [old].into_iter().chain(replaced), [&new]);
@@ -277,9 +290,10 @@ impl Rename<'_> {
                 operation.change_entries(to.dir, replaced, [&new]);
                 operation.remove_entry(from.dir, old);
             }
-            let fate = there.map(|(entry, there)| operation.drop_name(&there.inode, to.dir, entry));
+            let fate =
+                there.map(|(entry, there)| drop_name(&operation, &there.inode, to.dir, entry));
             if let Some(whiteout) = whiteout {
-                operation.leave_whiteout(from, whiteout);
+                leave_whiteout(&operation, from, whiteout);
             }
             // It may have been opened since its removal was noted.
             if fate == Some(UnlinkOutcome::Kept) {
@@ -317,7 +331,11 @@ impl Rename<'_> {
         match self.kind {
             RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
                 let dir = self.from.dir;
-                Ok(Some((self.nodes.take_number(dir)?, self.nodes.take_index(dir)?, owner)))
+                Ok(Some((
+                    take_number(self.namespace, dir)?,
+                    take_index(&self.namespace.inodes, dir)?,
+                    owner,
+                )))
             }
             _ => Ok(None),
         }
@@ -330,23 +348,23 @@ impl Rename<'_> {
         new: &Arc<Entry>,
         reservation: &mut Option<Reservation>,
     ) -> Result<UnlinkOutcome> {
-        let (nodes, from, to) = (self.nodes, self.from, self.to);
+        let (namespace, from, to) = (self.namespace, self.from, self.to);
         let (moved, there) = (&self.moved.inode, &self.there.expect("something is there").inode);
-        let place_of_moved = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
-        let place_of_there = nodes.place_of_ref(there, from.dir.number(), from.name)?;
-        let index_of_moved = nodes.take_index(to.dir)?;
-        let index_of_there = nodes.take_index(from.dir)?;
-        let operation = nodes.begin()?;
+        let place_of_moved = place_of_ref(&namespace.inodes, moved, to.dir.number(), to.name)?;
+        let place_of_there = place_of_ref(&namespace.inodes, there, from.dir.number(), from.name)?;
+        let index_of_moved = take_index(&namespace.inodes, to.dir)?;
+        let index_of_there = take_index(&namespace.inodes, from.dir)?;
+        let operation = Operation::begin(&namespace.inodes)?;
         let name_removal = |dir, entry, inode: &Inode, follower: &Inode| {
             self.moved(operation.name_removal(dir, entry, inode), inode).followed_by(follower.id())
         };
         let partings =
             [name_removal(from.dir, old, moved, there), name_removal(to.dir, new, there, moved)];
-        let moved_entry = operation.entry(index_of_moved, to.name, moved);
-        let there_entry = operation.entry(index_of_there, from.name, there);
+        let moved_entry = new_entry(&operation, index_of_moved, to.name, moved);
+        let there_entry = new_entry(&operation, index_of_there, from.name, there);
         self.shuffle(&operation, &partings, None, || {
-            operation.move_name((from, old), moved, (to, &moved_entry), place_of_moved);
-            operation.move_name((to, new), there, (from, &there_entry), place_of_there);
+            move_name(&operation, (from, old), moved, (to, &moved_entry), place_of_moved);
+            move_name(&operation, (to, new), there, (from, &there_entry), place_of_there);
             if Arc::ptr_eq(from.dir, to.dir) {
                 operation.change_entries(to.dir, [old, new], [&moved_entry, &there_entry]);
             } else {
@@ -359,36 +377,40 @@ impl Rename<'_> {
     }
 }
 
-impl Operation<'_> {
-    /// Replaces a name of an inode by another one, atomically: a thread that walks up the
-    /// directories must never find it with no name, or with both.
-    fn move_name(
-        &self,
-        (from, old): (Place<'_>, &Arc<Entry>),
-        inode: &Arc<Inode>,
-        (to, new): (Place<'_>, &Arc<Entry>),
-        place: RefIndex,
-    ) {
-        self.change(inode, |state| {
-            state.remove_ref(from.dir.number(), old);
-            state.add_ref(to.dir.number(), new, place);
-            state.item.ctime = self.now;
-        });
-    }
+/// Replaces a name of an inode by another one, atomically: a thread that walks up the
+/// directories must never find it with no name, or with both.
+fn move_name(
+    operation: &Operation<'_>,
+    (from, old): (Place<'_>, &Arc<Entry>),
+    inode: &Arc<Inode>,
+    (to, new): (Place<'_>, &Arc<Entry>),
+    place: RefIndex,
+) {
+    operation.change(inode, |state| {
+        state.remove_ref(from.dir.number(), old);
+        state.add_ref(to.dir.number(), new, place);
+        state.item.ctime = operation.now;
+    });
+}
 
-    /// Adds a name that does not exist to an inode.
-    fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefIndex) {
-        let entry = self.entry(index, to.name, inode);
-        self.add_name(inode, to.dir, &entry, place);
-        self.add_entry(to.dir, &entry);
-    }
+/// Adds a name that does not exist to an inode.
+fn give_name(
+    operation: &Operation<'_>,
+    inode: &Arc<Inode>,
+    to: Place<'_>,
+    index: u64,
+    place: RefIndex,
+) {
+    let entry = new_entry(operation, index, to.name, inode);
+    operation.add_name(inode, to.dir, &entry, place);
+    operation.add_entry(to.dir, &entry);
+}
 
-    /// Creates a whiteout with a name that does not exist: a character device 0:0.
-    fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
-        let kind = NewKind::Special(FileKind::CharDevice, 0);
-        let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
-        let passed_on = InheritedProps::by_flags(place.dir.kind_and_flags().1);
-        let inode = self.make(place.dir, id, &new, passed_on);
-        self.give(&inode, place, index, RefIndex::Ref);
-    }
+/// Creates a whiteout with a name that does not exist: a character device 0:0.
+fn leave_whiteout(operation: &Operation<'_>, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
+    let kind = NewKind::Special(FileKind::CharDevice, 0);
+    let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
+    let passed_on = InheritedProps::by_flags(place.dir.kind_and_flags().1);
+    let inode = make_inode(operation, place.dir, id, &new, passed_on);
+    give_name(operation, &inode, place, index, RefIndex::Ref);
 }

@@ -3,10 +3,13 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
 use crate::error::{Error, InodeId, Result};
+use crate::inode::ops::namespace::Namespace;
+use crate::inode::ops::operation::{ATTRIBUTE_ITEMS, Operation};
 use crate::inode::ops::property;
-use crate::inode::ops::xattr::PutXattr;
+use crate::inode::ops::targets::{check_mutable, inode_to_change};
+use crate::inode::ops::xattr::{PutXattr, change_xattr, xattr_to_put};
 use crate::inode::tree::ondisk;
-use crate::inode::{Inode, Inodes, check_mutable};
+use crate::inode::{Inode, Inodes};
 
 /// Attributes to set; those that are `None` stay as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,9 +39,6 @@ pub enum Membership {
     Stranger,
 }
 
-/// Items that change: the inode.
-pub(in crate::inode) const ATTRIBUTE_ITEMS: u64 = 1;
-
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o0010;
@@ -56,119 +56,123 @@ const SETTABLE: InodeFlags = InodeFlags::NODATASUM
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC);
 
-impl Inodes {
-    /// Returns the size of an inode in its tree, in bytes; 0 if it is not in the tree.
-    pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
-        Ok(ondisk::size(&self.tree_roots, inode.tree(), inode.number())?)
-    }
+/// Returns the size of an inode in its tree, in bytes; 0 if it is not in the tree.
+pub(crate) fn stored_size(inodes: &Inodes, inode: &Inode) -> Result<u64> {
+    Ok(ondisk::size(&inodes.tree_roots, inode.tree(), inode.number())?)
+}
 
-    /// Sets attributes, and with them an extended attribute. A new owner or group removes the
-    /// set-id bits, except of a directory or if the mode is set, too. Without an extended
-    /// attribute, this needs no free space, since an existing item changes.
-    pub(crate) fn set_attributes(
-        &self,
-        id: InodeId,
-        set: &SetAttributes,
-        xattr: Option<PutXattr<'_>>,
-    ) -> Result<()> {
-        let inode = self.inode_to_change(id)?;
-        match xattr {
-            Some(_) => check_mutable(&inode)?,
-            None => check_settable(&inode, set)?,
-        }
-        if set.mode.is_some() && inode.kind() == FileKind::Symlink {
-            return Err(Error::Unsupported("permissions of a symbolic link"));
-        }
-        let reservation = match xattr {
-            Some(_) => self.reserve(2 * ATTRIBUTE_ITEMS)?,
-            None => self.reserve_for_removal(ATTRIBUTE_ITEMS)?,
-        };
-        let _locked = inode.lock_operation();
-        let xattr = xattr.map(|xattr| self.xattr_to_put(&inode, xattr)).transpose()?.flatten();
-        let operation = self.begin()?;
-        operation.change_living(&inode, |state| {
-            if let Some((name, value)) = xattr {
-                operation.put_xattr(&inode, state, name, value);
-            }
-            state.item.ctime = operation.now;
-            set.put_into(&mut state.item);
-        })?;
-        operation.hold(&inode, Some(reservation));
-        Ok(())
+/// Sets attributes, and with them an extended attribute. A new owner or group removes the
+/// set-id bits, except of a directory or if the mode is set, too. Without an extended
+/// attribute, this needs no free space, since an existing item changes.
+pub(crate) fn set_attributes(
+    namespace: &Namespace,
+    id: InodeId,
+    set: &SetAttributes,
+    xattr: Option<PutXattr<'_>>,
+) -> Result<()> {
+    let inode = inode_to_change(namespace, id)?;
+    match xattr {
+        Some(_) => check_mutable(&inode)?,
+        None => check_settable(&inode, set)?,
     }
+    if set.mode.is_some() && inode.kind() == FileKind::Symlink {
+        return Err(Error::Unsupported("permissions of a symbolic link"));
+    }
+    let reservation = match xattr {
+        Some(_) => namespace.inodes.reserve(2 * ATTRIBUTE_ITEMS)?,
+        None => namespace.inodes.reserve_for_removal(ATTRIBUTE_ITEMS)?,
+    };
+    let _locked = inode.lock_operation();
+    let xattr =
+        xattr.map(|xattr| xattr_to_put(&namespace.inodes, &inode, xattr)).transpose()?.flatten();
+    let operation = Operation::begin(&namespace.inodes)?;
+    operation.change_living(&inode, |state| {
+        if let Some((name, value)) = xattr {
+            change_xattr(&operation, &inode, state, name, value);
+        }
+        state.item.ctime = operation.now;
+        set.put_into(&mut state.item);
+    })?;
+    operation.hold(&inode, Some(reservation));
+    Ok(())
+}
 
-    /// Sets the times of access and modification; an append-only inode allows that.
-    pub(crate) fn touch(&self, id: InodeId, atime: Timestamp, mtime: Timestamp) -> Result<()> {
-        let inode = self.inode_to_change(id)?;
-        if inode.kind_and_flags().1.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
-        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
-        let _locked = inode.lock_operation();
-        let operation = self.begin()?;
-        operation.change_living(&inode, |state| {
-            state.item.atime = atime;
-            state.item.mtime = mtime;
-            state.item.ctime = operation.now;
-        })?;
-        operation.hold(&inode, Some(reservation));
-        Ok(())
+/// Sets the times of access and modification; an append-only inode allows that.
+pub(crate) fn touch(
+    namespace: &Namespace,
+    id: InodeId,
+    atime: Timestamp,
+    mtime: Timestamp,
+) -> Result<()> {
+    let inode = inode_to_change(namespace, id)?;
+    if inode.kind_and_flags().1.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
     }
+    let reservation = namespace.inodes.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+    let _locked = inode.lock_operation();
+    let operation = Operation::begin(&namespace.inodes)?;
+    operation.change_living(&inode, |state| {
+        state.item.atime = atime;
+        state.item.mtime = mtime;
+        state.item.ctime = operation.now;
+    })?;
+    operation.hold(&inode, Some(reservation));
+    Ok(())
+}
 
-    /// Removes the set-id bits after a write, except of a directory; returns whether there were
-    /// any. It is part of a change that the flags of the inode were found to allow.
-    pub(crate) fn drop_set_id(&self, id: InodeId, writer: Membership) -> Result<bool> {
-        let inode = self.inode_to_change(id)?;
-        let without = |item: &InodeItem| mode_after_write(item, writer);
-        let has_any = |item: &InodeItem| without(item) != item.mode;
-        // Most inodes have none: do not reserve space for them.
-        if !has_any(&inode.item()) {
-            return Ok(false);
-        }
-        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
-        let _locked = inode.lock_operation();
-        if !has_any(&inode.item()) {
-            return Ok(false);
-        }
-        let operation = self.begin()?;
-        operation.change_living(&inode, |state| {
-            state.item.mode = without(&state.item);
-            state.item.ctime = operation.now;
-        })?;
-        operation.hold(&inode, Some(reservation));
-        Ok(true)
+/// Removes the set-id bits after a write, except of a directory; returns whether there were
+/// any. It is part of a change that the flags of the inode were found to allow.
+pub(crate) fn drop_set_id(namespace: &Namespace, id: InodeId, writer: Membership) -> Result<bool> {
+    let inode = inode_to_change(namespace, id)?;
+    let without = |item: &InodeItem| mode_after_write(item, writer);
+    let has_any = |item: &InodeItem| without(item) != item.mode;
+    // Most inodes have none: do not reserve space for them.
+    if !has_any(&inode.item()) {
+        return Ok(false);
     }
+    let reservation = namespace.inodes.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+    let _locked = inode.lock_operation();
+    if !has_any(&inode.item()) {
+        return Ok(false);
+    }
+    let operation = Operation::begin(&namespace.inodes)?;
+    operation.change_living(&inode, |state| {
+        state.item.mode = without(&state.item);
+        state.item.ctime = operation.now;
+    })?;
+    operation.hold(&inode, Some(reservation));
+    Ok(true)
+}
 
-    /// Sets those flags of an inode that users may set. The storage of a file that is not empty
-    /// cannot change: returns [`Error::Invalid`] if that would. Flags not in `which` stay; if
-    /// `which` has one of compression, the property follows.
-    pub(crate) fn set_flags(
-        &self,
-        id: InodeId,
-        which: InodeFlags,
-        flags: InodeFlags,
-    ) -> Result<()> {
-        let inode = self.inode_to_change(id)?;
-        let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
-        let _locked = inode.lock_operation();
-        let item = inode.item();
-        let new = new_flags(&item, (item.flags - which) | (flags & which))?;
-        let property = if which.intersects(property::FLAGS) {
-            let value = property::by_flags(&item, new);
-            self.xattr_to_put(&inode, (property::COMPRESSION, value))?
-        } else {
-            None
-        };
-        let operation = self.begin()?;
-        operation.change_living(&inode, |state| {
-            if let Some((name, value)) = property {
-                operation.put_xattr(&inode, state, name, value);
-            }
-            (state.item.flags, state.item.ctime) = (new, operation.now);
-        })?;
-        operation.hold(&inode, Some(reservation));
-        Ok(())
-    }
+/// Sets those flags of an inode that users may set. The storage of a file that is not empty
+/// cannot change: returns [`Error::Invalid`] if that would. Flags not in `which` stay; if
+/// `which` has one of compression, the property follows.
+pub(crate) fn set_flags(
+    namespace: &Namespace,
+    id: InodeId,
+    which: InodeFlags,
+    flags: InodeFlags,
+) -> Result<()> {
+    let inode = inode_to_change(namespace, id)?;
+    let reservation = namespace.inodes.reserve(2 * ATTRIBUTE_ITEMS)?;
+    let _locked = inode.lock_operation();
+    let item = inode.item();
+    let new = new_flags(&item, (item.flags - which) | (flags & which))?;
+    let property = if which.intersects(property::FLAGS) {
+        let value = property::by_flags(&item, new);
+        xattr_to_put(&namespace.inodes, &inode, (property::COMPRESSION, value))?
+    } else {
+        None
+    };
+    let operation = Operation::begin(&namespace.inodes)?;
+    operation.change_living(&inode, |state| {
+        if let Some((name, value)) = property {
+            change_xattr(&operation, &inode, state, name, value);
+        }
+        (state.item.flags, state.item.ctime) = (new, operation.now);
+    })?;
+    operation.hold(&inode, Some(reservation));
+    Ok(())
 }
 
 impl SetAttributes {

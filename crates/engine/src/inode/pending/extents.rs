@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
-use userbtrfs_format::RegularExtent;
+use userbtrfs_format::{FileExtent, RegularExtent};
 use userbtrfs_transaction::{FileExtentRef, Handle};
 
 use crate::error::InodeId;
@@ -202,6 +202,12 @@ impl Replaced {
     pub(in crate::inode) fn new(start: u64, kind: &ExtentMapKind, remnants: usize) -> Option<Self> {
         let extent = *kind.on_disk()?;
         Some(Self { start, extent, remnants })
+    }
+
+    /// Returns the range of an EXTENT_DATA that is removed, or `None` if it is not of an extent.
+    pub(in crate::inode) fn stored(offset: u64, data: &[u8]) -> Option<Self> {
+        let item = FileExtent::parse(offset, data).expect("verified with its block");
+        Self::new(offset, &ExtentMapKind::of_item(&item)?, 0)
     }
 
     /// Returns its length in the file, in bytes.

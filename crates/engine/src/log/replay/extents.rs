@@ -13,9 +13,12 @@ use userbtrfs_btree::Extent;
 use userbtrfs_format::{FileKind, InodeFlags, Key, Logical, RegularExtent};
 use userbtrfs_transaction::{TransactionManager, refs};
 
-use super::{Replay, Replayed};
+use super::report::Replayed;
+use super::state::Replay;
 use crate::error::{LogDamage, Result};
+use crate::inode::ops;
 use crate::inode::{ExtentMap, ExtentMapKind, Inode};
+use crate::log::items::LogItem;
 
 /// The bytes of pending checksums above which they are merged into the tree.
 const CHECKSUMS_MAX: usize = 1 << 20;
@@ -82,6 +85,22 @@ impl Extents {
 }
 
 impl Replay<'_> {
+    /// Finds the contents whose checksums the log should have, and which cannot be read. An inode
+    /// comes before its extents.
+    pub(super) fn check_checksums(&mut self, key: Key, item: &LogItem<'_>) {
+        match item {
+            LogItem::Inode(inode) => self.flags = inode.flags,
+            LogItem::Extent(extent) => {
+                if let ExtentMapKind::Regular(on_disk, compression) = &extent.kind
+                    && self.checksums_of(key, self.flags, on_disk, compression.is_some()).is_err()
+                {
+                    self.missing.add_range(key.objectid, extent.start..extent.end);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Sets the content of a range of a file. `data` is the item.
     pub(super) fn extent(
         &mut self,
@@ -97,10 +116,12 @@ impl Replay<'_> {
         report.extents += 1;
         let ExtentMap { start, end, kind } = logged;
         let Some(on_disk) = kind.on_disk().copied() else {
-            return self.nodes.replay_file(&inode, |file| file.put(start, end, kind, false));
+            return ops::replay_file(self.nodes, &inode, |file| file.put(start, end, kind, false));
         };
         // A refused extent was reported before; the existing content stays.
-        if extents.is_refused(&on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
+        if extents.is_refused(&on_disk)
+            || ops::replay_has_extent(self.nodes, &inode, start, end, data)?
+        {
             return Ok(());
         }
         let checksums = match kind {
@@ -111,7 +132,7 @@ impl Replay<'_> {
         };
         let fresh = extents.is_first(&on_disk);
         let transactions = self.nodes.transactions()?;
-        self.nodes.replay_file(&inode, |file| {
+        ops::replay_file(self.nodes, &inode, |file| {
             for (logical, stored) in &checksums {
                 transactions.add_checksums(file.handle(), *logical, stored);
             }

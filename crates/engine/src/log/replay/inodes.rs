@@ -4,9 +4,11 @@
 use userbtrfs_format::{FileKind, InodeItem, Key};
 use userbtrfs_sync::Arc;
 
-use super::{Replay, Replayed};
-use crate::error::{LogDamage, Result};
+use super::report::{IncompleteFile, Replayed};
+use super::state::Replay;
+use crate::error::{InodeId, LogDamage, Result};
 use crate::inode::Inode;
+use crate::inode::ops;
 
 impl Replay<'_> {
     /// Changes an inode to what was logged of it, or creates it.
@@ -17,7 +19,7 @@ impl Replay<'_> {
         report: &mut Replayed,
     ) -> Result<()> {
         let id = self.id(key.objectid);
-        let existing = self.nodes.replay_find(id)?;
+        let existing = ops::replay_find(self.nodes, id)?;
         let existing_size = existing.as_ref().map(|inode| inode.item().size);
         if let Some(inode) = existing {
             self.check_kind(key, logged.kind, inode.kind())?;
@@ -29,12 +31,12 @@ impl Replay<'_> {
         let Some(logged) = self.completed(logged, existing_size, id, report) else {
             return Ok(());
         };
-        let inode = self.nodes.replay_inode(id, &logged)?;
+        let inode = ops::replay_inode(self.nodes, id, &logged)?;
         match logged.kind {
             _ if self.without_contents.contains(&id.number) => {}
             FileKind::Regular => {
                 // Before extents are added: some may be preallocated beyond EOF.
-                self.nodes.replay_cut(&inode)?;
+                ops::replay_cut(self.nodes, &inode)?;
                 self.rewritten.insert(id.number);
             }
             FileKind::Symlink => {
@@ -58,9 +60,9 @@ impl Replay<'_> {
     /// all of them.
     fn remove_xattrs(&self, inode: &Arc<Inode>) -> Result<()> {
         let id = inode.id();
-        for (name, _) in self.nodes.xattrs(id)? {
+        for (name, _) in ops::list_xattrs(self.nodes, id)? {
             if !self.log.has_xattr(self.tree_roots(), id.number, &name)? {
-                self.nodes.replay_xattr(inode, &name, None)?;
+                ops::replay_xattr(self.nodes, inode, &name, None)?;
             }
         }
         Ok(())
@@ -74,7 +76,7 @@ impl Replay<'_> {
         for (first, last) in self.log.ranges(self.tree_roots(), key.objectid)? {
             let mut position = Some(first);
             while let Some(from) = position.filter(|from| *from <= last) {
-                let (entries, next) = self.nodes.replay_list(dir, from)?;
+                let (entries, next) = ops::replay_list(self.nodes, dir, from)?;
                 for entry in entries.iter().filter(|entry| entry.index <= last) {
                     let (dir_number, index) = (key.objectid, entry.index);
                     if !self.log.has_entry(self.tree_roots(), dir_number, index, &entry.name)? {
@@ -85,5 +87,34 @@ impl Replay<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the item that an inode of the log is to become. If its contents are not complete it
+    /// is reported, and its size stays. Returns `None` if the inode is left out.
+    fn completed(
+        &mut self,
+        logged: &InodeItem,
+        existing_size: Option<u64>,
+        inode: InodeId,
+        report: &mut Replayed,
+    ) -> Option<InodeItem> {
+        let missing = self.missing.in_file(inode.number, logged.size);
+        let has_contents = matches!(logged.kind, FileKind::Regular | FileKind::Symlink);
+        if missing.is_empty() || !has_contents {
+            return Some(logged.clone());
+        }
+        // Half a target is none.
+        let is_partial = self.partial && logged.kind == FileKind::Regular;
+        let size = logged.size;
+        report.incomplete.push(IncompleteFile { inode, size, missing, is_partial });
+        if is_partial {
+            return Some(logged.clone());
+        }
+        self.without_contents.insert(inode.number);
+        if logged.kind == FileKind::Symlink && existing_size.is_none() {
+            self.excluded.insert(inode.number);
+            return None;
+        }
+        Some(InodeItem { size: existing_size.unwrap_or(0), ..logged.clone() })
     }
 }

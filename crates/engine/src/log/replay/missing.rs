@@ -7,28 +7,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key};
+use userbtrfs_format::{ItemKind, Key};
 
-use super::{Replay, Replayed};
-use crate::error::InodeId;
-use crate::inode::ExtentMapKind;
-use crate::log::items::{KeyRange, LogItem};
-
-/// A file whose logged contents are damaged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct IncompleteFile {
-    /// The file.
-    pub inode: InodeId,
-    /// Its size when it was logged, in bytes.
-    pub size: u64,
-    /// The ranges of bytes that may have been logged, and cannot be had; in order.
-    pub missing: Vec<Range<u64>>,
-    /// Whether the rest of the contents was replayed: then the missing ranges hold what the last
-    /// commit has there, or zeros. Otherwise the file has the contents of the last commit, and is
-    /// empty if it is new.
-    pub is_partial: bool,
-}
+use crate::log::items::KeyRange;
 
 /// The contents in a log that cannot be read.
 #[derive(Default)]
@@ -80,53 +61,6 @@ fn in_gap(gap: &KeyRange, inode: u64) -> Option<Range<u64>> {
     let start = if gap.first < first { 0 } else { gap.first.offset };
     let end = gap.end.filter(|end| *end <= last).map_or(u64::MAX, |end| end.offset);
     Some(start..end)
-}
-
-impl Replay<'_> {
-    /// Finds the contents whose checksums the log should have, and which cannot be read. An inode
-    /// comes before its extents.
-    pub(super) fn check_checksums(&mut self, key: Key, item: &LogItem<'_>) {
-        match item {
-            LogItem::Inode(inode) => self.flags = inode.flags,
-            LogItem::Extent(extent) => {
-                if let ExtentMapKind::Regular(on_disk, compression) = &extent.kind
-                    && self.checksums_of(key, self.flags, on_disk, compression.is_some()).is_err()
-                {
-                    self.missing.add_range(key.objectid, extent.start..extent.end);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the item that an inode of the log is to become. If its contents are not complete it
-    /// is reported, and its size stays. Returns `None` if the inode is left out.
-    pub(super) fn completed(
-        &mut self,
-        logged: &InodeItem,
-        existing_size: Option<u64>,
-        inode: InodeId,
-        report: &mut Replayed,
-    ) -> Option<InodeItem> {
-        let missing = self.missing.in_file(inode.number, logged.size);
-        let has_contents = matches!(logged.kind, FileKind::Regular | FileKind::Symlink);
-        if missing.is_empty() || !has_contents {
-            return Some(logged.clone());
-        }
-        // Half a target is none.
-        let is_partial = self.partial && logged.kind == FileKind::Regular;
-        let size = logged.size;
-        report.incomplete.push(IncompleteFile { inode, size, missing, is_partial });
-        if is_partial {
-            return Some(logged.clone());
-        }
-        self.without_contents.insert(inode.number);
-        if logged.kind == FileKind::Symlink && existing_size.is_none() {
-            self.excluded.insert(inode.number);
-            return None;
-        }
-        Some(InodeItem { size: existing_size.unwrap_or(0), ..logged.clone() })
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,11 @@ use userbtrfs_codec::hash::extref_hash;
 use userbtrfs_format::{FileKind, ItemKind, Key};
 use userbtrfs_sync::Arc;
 
-use super::{Replay, Replayed};
+use super::report::Replayed;
+use super::state::Replay;
 use crate::error::{LogDamage, Result};
+use crate::inode::dir;
+use crate::inode::ops;
 use crate::inode::{Entry, EntryTarget, Inode, Link, NamesItem};
 use crate::log::items::LoggedEntry;
 
@@ -27,14 +30,14 @@ impl Replay<'_> {
         self.check_directory(key, &dir)?;
         // The names of subvolumes are changed by commits only, never by a log.
         let EntryTarget::Inode(number) = logged.target else { return Ok(()) };
-        let there = self.nodes.replay_entry_at(&dir, logged.index)?;
+        let there = ops::replay_entry_at(self.nodes, &dir, logged.index)?;
         let is_same = |there: &Arc<Entry>| {
             (&*there.name, there.target, there.kind) == (logged.name, logged.target, logged.kind)
         };
         if there.as_ref().is_some_and(is_same) {
             return Ok(());
         }
-        let Some(inode) = self.nodes.replay_find(self.id(number))? else { return Ok(()) };
+        let Some(inode) = ops::replay_find(self.nodes, self.id(number))? else { return Ok(()) };
         if self.comes_with_inode(number, key.objectid, logged.name)? {
             return Ok(());
         }
@@ -69,7 +72,7 @@ impl Replay<'_> {
         report: &mut Replayed,
     ) -> Result<()> {
         let inode = self.logged_inode(key)?;
-        for link in self.nodes.replay_names(&inode, item)? {
+        for link in ops::replay_names(self.nodes, &inode, item)? {
             if !has(logged, link.dir, &link.name) {
                 self.remove_link(key, &link, report)?;
             }
@@ -89,9 +92,9 @@ impl Replay<'_> {
         link: &Link,
         report: &mut Replayed,
     ) -> Result<()> {
-        let Some(dir) = self.nodes.replay_find(self.id(link.dir))? else { return Ok(()) };
+        let Some(dir) = ops::replay_find(self.nodes, self.id(link.dir))? else { return Ok(()) };
         self.check_directory(key, &dir)?;
-        let there = self.nodes.replay_entry_at(&dir, link.index)?;
+        let there = ops::replay_entry_at(self.nodes, &dir, link.index)?;
         let target = EntryTarget::Inode(key.objectid);
         if there.as_ref().is_some_and(|there| (&*there.name, there.target) == (&*link.name, target))
         {
@@ -112,7 +115,7 @@ impl Replay<'_> {
             return Ok(());
         }
         let key = Key::new(inode.id().number, ItemKind::INODE_ITEM, 0);
-        for link in self.nodes.names(inode.id())? {
+        for link in dir::names(self.nodes, inode.id())? {
             self.remove_link(key, &link, report)?;
         }
         Ok(())
@@ -120,9 +123,9 @@ impl Replay<'_> {
 
     /// Removes a name of an inode that the log no longer has.
     fn remove_link(&mut self, key: Key, link: &Link, report: &mut Replayed) -> Result<()> {
-        let dir = self.nodes.replay_find(self.id(link.dir))?;
+        let dir = ops::replay_find(self.nodes, self.id(link.dir))?;
         let dir = dir.ok_or_else(|| self.log.damage(key, LogDamage::NoInode(link.dir)))?;
-        let entry = self.nodes.replay_entry_at(&dir, link.index)?;
+        let entry = ops::replay_entry_at(self.nodes, &dir, link.index)?;
         let of_inode = |entry: &Arc<Entry>| entry.target == EntryTarget::Inode(key.objectid);
         match entry.filter(of_inode) {
             Some(entry) => self.unname(key, &dir, &entry, report),
@@ -138,11 +141,12 @@ impl Replay<'_> {
         name: &[u8],
         report: &mut Replayed,
     ) -> Result<()> {
-        let Some(target) = self.nodes.lookup(dir.id(), name)?.map(|found| found.target) else {
+        let Some(target) = dir::lookup(self.nodes, dir.id(), name)?.map(|found| found.target)
+        else {
             return Ok(());
         };
         self.check_target(key, dir, name, target)?;
-        match self.nodes.replay_entry(dir, name)? {
+        match ops::replay_entry(self.nodes, dir, name)? {
             Some(entry) => self.unname(key, dir, &entry, report),
             None => Ok(()),
         }
@@ -166,7 +170,7 @@ impl Replay<'_> {
         name: &[u8],
         report: &mut Replayed,
     ) -> Result<()> {
-        self.nodes.replay_name(dir, inode, index, name)?;
+        ops::replay_name(self.nodes, dir, inode, index, name)?;
         self.renamed.insert(inode.id().number);
         report.names_added += 1;
         Ok(())
@@ -181,7 +185,7 @@ impl Replay<'_> {
         report: &mut Replayed,
     ) -> Result<()> {
         self.check_target(key, dir, &entry.name, entry.target)?;
-        let inode = self.nodes.replay_unname(dir, entry)?;
+        let inode = ops::replay_unname(self.nodes, dir, entry)?;
         self.renamed.insert(inode.id().number);
         report.names_removed += 1;
         Ok(())
@@ -191,8 +195,8 @@ impl Replay<'_> {
     pub(super) fn xattrs(&self, key: Key, logged: &[(&[u8], &[u8])]) -> Result<()> {
         let inode = self.logged_inode(key)?;
         for (name, value) in logged {
-            if self.nodes.xattr(inode.id(), name)?.as_deref() != Some(*value) {
-                self.nodes.replay_xattr(&inode, name, Some(value))?;
+            if ops::get_xattr(self.nodes, inode.id(), name)?.as_deref() != Some(*value) {
+                ops::replay_xattr(self.nodes, &inode, name, Some(value))?;
             }
         }
         Ok(())

@@ -11,8 +11,11 @@ use std::collections::BTreeSet;
 use userbtrfs_format::{FileKind, ItemKind, Key};
 use userbtrfs_sync::Arc;
 
-use super::{Replay, Replayed};
+use super::report::Replayed;
+use super::state::Replay;
 use crate::error::{LogDamage, Result};
+use crate::inode::dir;
+use crate::inode::ops;
 use crate::inode::{Inode, ROOT_DIR};
 
 impl Replay<'_> {
@@ -25,8 +28,8 @@ impl Replay<'_> {
         }
         self.nodes.transactions()?.merge_pending()?;
         for number in std::mem::take(&mut self.rewritten) {
-            if let Some(inode) = self.nodes.replay_find(self.id(number))? {
-                self.nodes.replay_bytes(&inode)?;
+            if let Some(inode) = ops::replay_find(self.nodes, self.id(number))? {
+                ops::replay_bytes(self.nodes, &inode)?;
             }
         }
         Ok(())
@@ -58,8 +61,10 @@ impl Replay<'_> {
         if key.objectid == ROOT_DIR {
             return Ok(None);
         }
-        let Some(inode) = self.nodes.replay_find(self.id(key.objectid))? else { return Ok(None) };
-        let names = self.nodes.names(inode.id())?.len();
+        let Some(inode) = ops::replay_find(self.nodes, self.id(key.objectid))? else {
+            return Ok(None);
+        };
+        let names = dir::names(self.nodes, inode.id())?.len();
         Ok(Some((inode, names)))
     }
 
@@ -71,14 +76,14 @@ impl Replay<'_> {
         }
         report.deleted += u64::from(names == 0);
         let links = u32::try_from(names).expect("names stand in items, which are few for an inode");
-        self.nodes.replay_links(&inode, links)
+        ops::replay_links(self.nodes, &inode, links)
     }
 
     /// Removes all entries of a directory.
     fn empty(&mut self, key: Key, dir: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
         let mut position = Some(0);
         while let Some(from) = position {
-            let (entries, next) = self.nodes.replay_list(dir, from)?;
+            let (entries, next) = ops::replay_list(self.nodes, dir, from)?;
             for entry in &entries {
                 self.unname(key, dir, entry, report)?;
             }

@@ -14,6 +14,10 @@ use userbtrfs_transaction::HandleKind;
 
 use super::*;
 use crate::error::InodeId;
+use crate::inode::ops::create::create;
+use crate::inode::ops::file_extents::change_file;
+use crate::inode::ops::operation::Operation;
+use crate::inode::ops::setattr::set_flags;
 use crate::inode::testing::references;
 use crate::inode::tests::{FILE, Lab, TOP};
 use crate::inode::tree::ondisk;
@@ -74,9 +78,9 @@ impl World {
     fn new(hole_items: bool) -> Self {
         let options = Options { nodesize: 4096, ..Options::default() };
         let lab = if hole_items { Lab::with_hole_items(&options) } else { Lab::of(&options) };
-        let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+        let id = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
         // Nothing here has checksums.
-        lab.nodes.set_flags(id, InodeFlags::all(), InodeFlags::NODATACOW).unwrap();
+        set_flags(&lab.namespace, id, InodeFlags::all(), InodeFlags::NODATACOW).unwrap();
         let inode = lab.nodes.inode(id).unwrap();
         let cells = vec![Cell::Hole; to_usize(SECTORS)];
         Self { inode, lab, cells, extents: BTreeMap::new(), hole_items }
@@ -122,7 +126,7 @@ impl World {
             self.step(&Step::Merge);
             self.step(&Step::Hole(SECTORS / 2, SECTORS / 2 + 1));
         }
-        let operation = nodes.begin().unwrap();
+        let operation = Operation::begin(&nodes).unwrap();
         let (frozen, item) = inode.state().freeze().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| steps.iter().for_each(|step| self.step(step))).join().unwrap();
@@ -172,7 +176,7 @@ impl World {
             file.set_disk_size(size);
         };
         let (nodes, kind) = (&self.lab.nodes, HandleKind::Operation);
-        nodes.change_file(&self.inode, kind, Some(reservation), change).unwrap();
+        change_file(nodes, &self.inode, kind, Some(reservation), change).unwrap();
     }
 
     fn allocated(&self, bytes: u64) -> Logical {
@@ -374,7 +378,7 @@ proptest! {
 fn with_items(items: &[(u64, FileExtent<'_>)]) -> World {
     let world = World::new(false);
     world.lab.transactions.merge_pending().unwrap();
-    let operation = world.lab.nodes.begin().unwrap();
+    let operation = Operation::begin(&world.lab.nodes).unwrap();
     for (offset, extent) in items {
         let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, *offset);
         let put = ItemEdit::Put(key, extent.encode());

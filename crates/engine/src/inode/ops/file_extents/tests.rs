@@ -1,13 +1,20 @@
 //! Changes and deletion of files in a filesystem in memory.
 
-use userbtrfs_format::{ItemKind, Key, RegularExtent, Timestamp};
+use userbtrfs_format::{FileKind, ItemKind, Key, RegularExtent, Timestamp};
 use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
+use crate::error::Error;
+use crate::inode::ops::create::create;
+use crate::inode::ops::file_extents::change_file;
+use crate::inode::ops::orphan::open;
+use crate::inode::ops::setattr::{set_attributes, set_flags};
+use crate::inode::ops::targets::file_to_change;
+use crate::inode::ops::unlink::unlink;
 use crate::inode::testing::references;
 use crate::inode::tests::{FILE, Lab, TOP};
 use crate::inode::tree::ondisk;
-use crate::inode::{NewInode, NewKind, SetAttributes};
+use crate::inode::{InodeEvents, NewInode, NewKind, SetAttributes};
 use crate::units::SECTOR;
 
 const MIB: u64 = 1 << 20;
@@ -34,8 +41,8 @@ impl World {
         let lab = Lab::new();
         let told = Arc::new(Told(Mutex::new(Class::CacheShard, Vec::new())));
         let watch: Arc<dyn InodeEvents> = Arc::clone(&told) as Arc<dyn InodeEvents>;
-        lab.nodes.watch(Arc::downgrade(&watch));
-        let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+        lab.namespace.watch(Arc::downgrade(&watch));
+        let id = create(&lab.namespace, TOP, b"file", &FILE).unwrap();
         let inode = lab.nodes.inode(id).unwrap();
         Self { inode, lab, told }
     }
@@ -59,7 +66,7 @@ impl World {
     fn change(&self, change: impl FnOnce(&mut FileChange<'_>)) -> Result<()> {
         let reservation = self.lab.nodes.reserve(10)?;
         let kind = HandleKind::Operation;
-        self.lab.nodes.change_file(&self.inode, kind, Some(reservation), change)
+        change_file(&self.lab.nodes, &self.inode, kind, Some(reservation), change)
     }
 
     fn punch(&self, start: u64, bytes: u64) {
@@ -99,8 +106,8 @@ fn deleted_file_drops_all_extent_references() {
             world.punch(SECTOR, SECTOR);
             world.allocate(extent, extent);
             world.punch(extent + SECTOR, SECTOR);
-            let open = (when == When::Open).then(|| world.lab.nodes.open(id).unwrap());
-            world.lab.nodes.unlink(TOP, b"file").unwrap();
+            let open = (when == When::Open).then(|| open(&world.lab.namespace, id).unwrap());
+            unlink(&world.lab.namespace, TOP, b"file").unwrap();
             if open.is_some() {
                 world.lab.transactions.commit().unwrap();
                 assert_eq!(references(world.lab.nodes.tree_roots(), id).values().sum::<u32>(), 4);
@@ -130,11 +137,11 @@ fn orphan_after_crash_drops_all_extent_references() {
         let id = world.inode.id();
         world.allocate(0, extent);
         world.punch(SECTOR, SECTOR);
-        let _open = world.lab.nodes.open(id).unwrap();
-        world.lab.nodes.unlink(TOP, b"file").unwrap();
+        let _open = open(&world.lab.namespace, id).unwrap();
+        unlink(&world.lab.namespace, TOP, b"file").unwrap();
         world.lab.transactions.commit().unwrap();
         let crashed = world.lab.crashed();
-        crashed.nodes.create(TOP, b"other", &FILE).unwrap();
+        create(&crashed.namespace, TOP, b"other", &FILE).unwrap();
         let crashed = crashed.reopened();
         assert_eq!(references(crashed.nodes.tree_roots(), id), [].into());
         let tree = crashed.nodes.tree_roots().tree(id.subvolume).unwrap();
@@ -171,7 +178,7 @@ fn size_in_tree_does_not_exceed_disk_size() {
     let item = world.inode.item();
     assert_eq!((item.size, item.mtime, item.ctime), (3 * SECTOR, now, now));
     let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-    world.lab.nodes.set_attributes(world.inode.id(), &mode, None).unwrap();
+    set_attributes(&world.lab.namespace, world.inode.id(), &mode, None).unwrap();
     assert_eq!(world.stored_size(), 0);
     world.change(|file| file.set_disk_size(SECTOR)).unwrap();
     assert_eq!(world.stored_size(), SECTOR);
@@ -207,16 +214,17 @@ fn change_of_disk_size_changes_stamp() {
 #[test]
 fn file_to_change_respects_kind_and_flags() {
     let world = World::new();
-    let (id, nodes) = (world.inode.id(), &world.lab.nodes);
-    let flags = |flags| nodes.set_flags(id, InodeFlags::all(), flags).unwrap();
-    assert!(nodes.file_to_change(id, false).is_ok());
+    let id = world.inode.id();
+    let namespace = &world.lab.namespace;
+    let flags = |flags| set_flags(namespace, id, InodeFlags::all(), flags).unwrap();
+    assert!(file_to_change(namespace, id, false).is_ok());
     flags(InodeFlags::APPEND);
-    assert!(nodes.file_to_change(id, true).is_ok());
-    assert!(matches!(nodes.file_to_change(id, false), Err(Error::NotPermitted)));
+    assert!(file_to_change(namespace, id, true).is_ok());
+    assert!(matches!(file_to_change(namespace, id, false), Err(Error::NotPermitted)));
     flags(InodeFlags::IMMUTABLE);
-    assert!(matches!(nodes.file_to_change(id, true), Err(Error::NotPermitted)));
-    assert!(matches!(nodes.file_to_change(TOP, true), Err(Error::IsADirectory)));
+    assert!(matches!(file_to_change(namespace, id, true), Err(Error::NotPermitted)));
+    assert!(matches!(file_to_change(namespace, TOP, true), Err(Error::IsADirectory)));
     let new = NewInode { kind: NewKind::Special(FileKind::Fifo, 0), ..FILE };
-    let pipe = nodes.create(TOP, b"pipe", &new).unwrap();
-    assert!(matches!(nodes.file_to_change(pipe, false), Err(Error::NotAFile)));
+    let pipe = create(namespace, TOP, b"pipe", &new).unwrap();
+    assert!(matches!(file_to_change(namespace, pipe, false), Err(Error::NotAFile)));
 }
