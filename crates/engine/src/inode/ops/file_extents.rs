@@ -2,7 +2,8 @@
 //!
 //! 1. Extents and the attributes that depend on them, size and bytes, change together, so that what
 //!    is flushed is consistent.
-//! 2. A deleted file does not change any more: a later change fails with [`crate::error::Error::NoInode`].
+//! 2. A deleted file does not change any more: a later change fails with
+//!    [`crate::error::Error::NoInode`].
 
 use userbtrfs_format::InodeFlags;
 use userbtrfs_sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) struct FileChange<'a> {
     state: &'a mut State,
 }
 
-/// Changes a file, or returns [`crate::error::Error::NoInode`] if it is deleted. The reservation, of
+/// Changes a file; returns [`crate::error::Error::NoInode`] if it is deleted. The reservation, of
 /// metadata, is kept until the change is flushed.
 pub(crate) fn change_file(
     inodes: &Inodes,
