@@ -4,10 +4,11 @@ use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{ItemKind, Key};
 
-use super::{RangeChange, SECTOR};
+use super::group::{RangeChange, info_key};
 use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
+use crate::units::SECTOR;
 
 /// The bytes that a bitmap covers; the last of a group may cover less.
 pub(super) const COVERED: u64 = 256 * 8 * SECTOR;
@@ -127,14 +128,10 @@ pub(super) fn load(
         ControlFlow::Continue(())
     })?;
     let short = || bitmaps.last().is_none_or(|last| last.range.end < range.end);
-    match damaged.or_else(|| short().then(|| key_of(group))) {
+    match damaged.or_else(|| short().then(|| info_key(group))) {
         Some(key) => Err(Damage::FreeSpaceItem(key).into()),
         None => Ok(bitmaps),
     }
-}
-
-fn key_of(group: &Range<u64>) -> Key {
-    super::info_key(group)
 }
 
 /// Returns the free runs of consecutive bitmaps.

@@ -5,7 +5,8 @@ use std::ops::Range;
 use userbtrfs_format::{FreeSpaceInfo, item_space};
 
 use super::bitmaps::{BITMAP_SIZE, COVERED};
-use super::{USING_BITMAPS, bitmaps, extents, info_key};
+use super::group::{USING_BITMAPS, info_key};
+use super::{bitmaps, extents};
 use crate::editor::{Changes, EditItems};
 use crate::error::Result;
 

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{ItemKind, Key};
 
-use super::RangeChange;
+use super::group::RangeChange;
 use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;

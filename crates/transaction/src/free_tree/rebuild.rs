@@ -4,7 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{ItemKind, Key};
 
-use super::{add_group_in, clear};
+use super::change::add_group_in;
+use super::group::clear;
 use crate::damage::Damage;
 use crate::editor::{EditItems, Items};
 use crate::error::Result;

@@ -9,9 +9,13 @@ use userbtrfs_format::{FreeSpaceInfo, ItemKind, Key};
 
 use super::bitmaps::{BITMAP_SIZE, COVERED};
 use super::convert::Limits;
+use super::group::{USING_BITMAPS, info, info_key};
 use super::*;
+use crate::damage::Damage;
+use crate::editor::Items;
 use crate::editor::map::MapItems;
 use crate::error::Error;
+use crate::units::SECTOR;
 
 /// Returns the free ranges of a group; checks their count in the tree.
 pub(crate) fn load_in(items: &impl Items, group: &Range<u64>) -> Result<Vec<Range<u64>>> {

@@ -14,8 +14,17 @@ use std::thread::panicking;
 use userbtrfs_sync::atomic::Ordering;
 use userbtrfs_sync::order::Held;
 
-use super::stage::State;
-use super::{Failed, JoinKind, TransactionGuard, TransactionState, in_transaction};
+use super::guard::{TransactionGuard, TransactionState, in_transaction};
+use super::stage::{Failed, JoinKind, State};
+
+/// The role of a thread that asks for a commit.
+#[derive(Debug)]
+pub(crate) enum CommitRole<'g> {
+    /// The thread commits the transaction.
+    Lead(Commit<'g, Open>),
+    /// Another thread does, or has: see [`TransactionState::wait_durable`].
+    Joined,
+}
 
 /// The commit of one transaction, at the stage `S`.
 #[must_use = "a commit that is dropped fails the filesystem"]
@@ -52,12 +61,28 @@ struct Leader<'g> {
     _held: Held,
 }
 
+impl TransactionState {
+    /// Asks for the commit of transaction `generation`, from a thread that is in no transaction.
+    #[track_caller]
+    pub(crate) fn begin_commit(&self, generation: u64) -> Result<CommitRole<'_>, Failed> {
+        let held = Held::acquire(in_transaction());
+        let mut state = self.state.lock();
+        if state.is_durable(generation) {
+            return Ok(CommitRole::Joined);
+        }
+        state.check()?;
+        let leads = state.lead(generation);
+        drop(state);
+        Ok(if leads {
+            CommitRole::Lead(Commit::new(self, generation, held))
+        } else {
+            CommitRole::Joined
+        })
+    }
+}
+
 impl<'g> Commit<'g, Open> {
-    pub(super) fn new(
-        transaction_state: &'g TransactionState,
-        generation: u64,
-        held: Held,
-    ) -> Self {
+    fn new(transaction_state: &'g TransactionState, generation: u64, held: Held) -> Self {
         let leader = Leader { transaction_state, generation, is_done: false, _held: held };
         Self { leader, stage: PhantomData }
     }

@@ -1,5 +1,7 @@
 //! The free space tree and the extent tree agree in images that Linux and mkfs wrote.
 
+use std::ops::ControlFlow;
+
 use tempfile::TempDir;
 use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::CompatRoFlags;
