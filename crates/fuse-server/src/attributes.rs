@@ -12,18 +12,18 @@
 
 use std::time::Duration;
 
-use userbtrfs_engine::api::{self, Error, Inode, InodeFlags, Metadata};
+use userbtrfs_engine::acl::{self, Acl};
+use userbtrfs_engine::api::{self, Error, Inode, InodeFlags, InodeId, Metadata};
 use userbtrfs_fuse::{
     Attributes, Caller, Changes, DeviceNumber, Entry, Errno, ExtendedStat, FOREVER, NewTime,
-    NodeId, Stat, Timestamp,
+    NodeId, Request, Stat, Timestamp, may_sleep,
 };
 
-use crate::contents::membership;
+use crate::context::Context;
 use crate::errno;
 use crate::recent_writes::SOON;
 use crate::rights;
-use crate::server::FuseServer;
-use userbtrfs_engine::acl::{self, Acl};
+use crate::set_id::membership;
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;
@@ -33,21 +33,45 @@ const SECTOR: u32 = 4096;
 /// The unit in which blocks are shown.
 const BLOCK: u64 = 512;
 
-impl FuseServer {
-    /// Returns the attributes of an inode.
-    pub(crate) fn stat(&self, inode: &Inode) -> Result<Stat, Errno> {
-        self.stat_of(&inode.metadata().map_err(errno)?)
+/// GETATTR, STATX and SETATTR, and the attributes of other answers.
+pub(crate) struct AttributeOps<'a> {
+    pub(crate) context: &'a Context,
+}
+
+impl AttributeOps<'_> {
+    /// Returns the attributes of an inode, requested for an open file if `has_handle`.
+    pub(crate) fn getattr(&self, request: &Request, has_handle: bool) -> Result<Stat, Errno> {
+        let id = self.context.ids.inode(request.node);
+        if has_handle
+            && self.context.unreported_errors.may_have(id)
+            && let Some(reason) = may_sleep(|| self.unreported_error(&request.caller, id))
+        {
+            return Err(reason);
+        }
+        let at_once = self.context.filesystem.metadata_at_once(id);
+        match at_once {
+            Some(metadata) => self.stat(&metadata),
+            None => may_sleep(|| self.stat_of(&self.context.inode(request.node))),
+        }
     }
 
-    pub(crate) fn extended_stat(&self, inode: &Inode) -> Result<ExtendedStat, Errno> {
-        let metadata = inode.metadata().map_err(errno)?;
-        Ok(ExtendedStat {
-            stat: self.stat_of(&metadata)?,
-            born: Some(shown_time(metadata.created)),
-        })
+    /// Returns the attributes of an inode and the time of its birth.
+    pub(crate) fn statx(&self, node: NodeId) -> Result<ExtendedStat, Errno> {
+        let metadata = self.context.inode(node).metadata().map_err(errno)?;
+        Ok(ExtendedStat { stat: self.stat(&metadata)?, born: Some(shown_time(metadata.created)) })
     }
 
-    pub(crate) fn stat_of(&self, metadata: &Metadata) -> Result<Stat, Errno> {
+    /// Returns the unreported write error of a file if the caller is writing to it.
+    fn unreported_error(&self, caller: &Caller, file: InodeId) -> Option<Errno> {
+        let is_writer = rights::is_writing(caller, self.context.ids.shown(file).ok()?);
+        if is_writer { self.context.unreported_errors.take(file) } else { None }
+    }
+
+    fn stat_of(&self, inode: &Inode) -> Result<Stat, Errno> {
+        self.stat(&inode.metadata().map_err(errno)?)
+    }
+
+    fn stat(&self, metadata: &Metadata) -> Result<Stat, Errno> {
         Ok(Stat { attributes: self.attributes(metadata)?, valid: self.validity(metadata) })
     }
 
@@ -65,9 +89,9 @@ impl FuseServer {
 
     /// Returns how long the kernel may cache the attributes.
     fn validity(&self, metadata: &Metadata) -> Duration {
-        let changes = || metadata.unfinished > 0 || self.recent_writes.has(metadata.id);
+        let changes = || metadata.unfinished > 0 || self.context.recent_writes.has(metadata.id);
         match metadata.is_file() {
-            true if self.refused.may_have(metadata.id) => Duration::ZERO,
+            true if self.context.unreported_errors.may_have(metadata.id) => Duration::ZERO,
             true if changes() => SOON,
             _ => FOREVER,
         }
@@ -76,9 +100,9 @@ impl FuseServer {
     fn attributes(&self, metadata: &Metadata) -> Result<Attributes, Errno> {
         let (major, minor) = metadata.device;
         Ok(Attributes {
-            ino: self.ids.shown(metadata.id)?,
+            ino: self.context.ids.shown(metadata.id)?,
             size: metadata.size,
-            blocks: blocks(metadata, self.is_writable),
+            blocks: blocks(metadata, self.context.is_writable),
             atime: shown_time(metadata.accessed),
             mtime: shown_time(metadata.modified),
             ctime: shown_time(metadata.changed),
@@ -92,14 +116,11 @@ impl FuseServer {
     }
 
     /// Sets attributes.
-    pub(crate) fn change(
-        &self,
-        (node, caller): (NodeId, &Caller),
-        changes: &Changes,
-    ) -> Result<Stat, Errno> {
-        let inode = self.inode(node);
+    pub(crate) fn setattr(&self, request: &Request, changes: &Changes) -> Result<Stat, Errno> {
+        let caller = &request.caller;
+        let inode = self.context.inode(request.node);
         if changes.size.is_some() {
-            self.refused.forget(inode.id());
+            self.context.unreported_errors.forget(inode.id());
         }
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
@@ -119,7 +140,7 @@ impl FuseServer {
         }
         if let Some(modified) = touched(changes, &inode.metadata().map_err(errno)?) {
             inode.touch(api::now(), modified).map_err(errno)?;
-            return self.stat(&inode);
+            return self.stat_of(&inode);
         }
         let list = match changes.mode {
             Some(mode) => list_after(&inode, mode).map_err(errno)?,
@@ -130,7 +151,7 @@ impl FuseServer {
             None => inode.set_attributes(&wanted(changes)),
         };
         set.map_err(errno)?;
-        self.stat(&inode)
+        self.stat_of(&inode)
     }
 }
 

@@ -19,22 +19,25 @@
 
 use std::io::IoSlice;
 
-use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Membership, Metadata, Slice};
+use userbtrfs_engine::api::{Allocate, File, Slice};
 use userbtrfs_fuse::{
-    Bytes, Caller, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Invalidation, Lseek,
-    NodeId, OFlags, Position, Read, Reply, Whence, Write, Written, may_sleep, may_wait,
+    Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Invalidation, Lseek, NodeId,
+    OFlags, Position, Read, Reply, Request, Whence, Write, Written, may_sleep, may_wait,
 };
 
+use crate::context::Context;
 use crate::errno;
 use crate::rights;
-use crate::server::FuseServer;
+use crate::set_id::drop_set_id;
 
 /// The most bytes that one request copies: a caller may ask for a whole file, and must stay
 /// interruptible while it waits.
 const COPY_MAX: u64 = 16 << 20;
 
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTES: u32 = 0o0010;
+/// READ, WRITE, FALLOCATE, LSEEK and COPY_FILE_RANGE.
+pub(crate) struct FileOps<'a> {
+    pub(crate) context: &'a Context,
+}
 
 /// The bytes of a read: slices of the cache, followed by a copy of the bytes that were not cached.
 struct Found {
@@ -42,13 +45,9 @@ struct Found {
     rest: Vec<u8>,
 }
 
-impl FuseServer {
-    pub(crate) fn file(&self, node: NodeId) -> Result<File, Errno> {
-        self.inode(node).open().map_err(errno)
-    }
-
-    pub(crate) fn read_file(&self, node: NodeId, read: &Read, reply: Reply<Bytes>) {
-        let file = may_sleep(|| self.file(node));
+impl FileOps<'_> {
+    pub(crate) fn read(&self, node: NodeId, read: &Read, reply: Reply<Bytes>) {
+        let file = may_sleep(|| self.context.file(node));
         match file.and_then(|file| found(&file, read.offset, read.size)) {
             Ok(Found { slices, rest }) => {
                 let parts = slices.iter().map(|slice| &slice[..]).chain([&rest[..]]);
@@ -58,20 +57,16 @@ impl FuseServer {
         }
     }
 
-    pub(crate) fn write_file(
-        &self,
-        (node, caller): (NodeId, &Caller),
-        write: &Write<'_>,
-        reply: Reply<Written>,
-    ) {
-        let written = may_sleep(|| self.written((node, caller), write));
+    pub(crate) fn write(&self, request: &Request, write: &Write<'_>, reply: Reply<Written>) {
+        let written = may_sleep(|| self.write_to_file(request, write));
         let count = u32::try_from(write.data.len()).expect("a message is short");
         let stale = match written {
             Ok(true) => Some(Invalidation::Attributes),
             Ok(false) => None,
             Err(reason) => {
                 if write.from_cache {
-                    self.refused.note(self.ids.inode(node), reason);
+                    let file = self.context.ids.inode(request.node);
+                    self.context.unreported_errors.note(file, reason);
                 }
                 Some(Invalidation::Contents {
                     offset: write.offset,
@@ -82,41 +77,42 @@ impl FuseServer {
         reply.send(written.map(|_| Written(count)));
         if let Some(stale) = stale {
             // The error is ignored: after the mount has ended, nothing is cached.
-            let _ = may_wait(|| self.notifier().invalidate_inode(node, stale));
+            let _ = may_wait(|| self.context.notifier().invalidate_inode(request.node, stale));
         }
     }
 
     /// Writes all the bytes. Returns whether the attributes that the kernel caches are stale.
-    fn written(&self, (node, caller): (NodeId, &Caller), write: &Write<'_>) -> Result<bool, Errno> {
-        let file = self.file(node)?;
-        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode(), caller)?;
+    fn write_to_file(&self, request: &Request, write: &Write<'_>) -> Result<bool, Errno> {
+        let file = self.context.file(request.node)?;
+        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode(), &request.caller)?;
         write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
-        Ok(self.recent_writes.note(file.inode().id()) || lost_bits)
+        Ok(self.context.recent_writes.note(file.inode().id()) || lost_bits)
     }
 
-    pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
-        let what = what_to_allocate(fallocate.mode)?;
-        let file = self.file(node)?.keeping_times();
-        let (offset, length) = (fallocate.offset, fallocate.length);
+    pub(crate) fn fallocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
+        let what = allocation(fallocate.mode)?;
+        let file = self.context.file(node)?.keeping_times();
+        let offset = fallocate.offset;
+        let length = fallocate.length;
         file.allocate(offset, length, what).map_err(|error| {
             // A failed request may have been done in part, which the kernel does not expect. The
             // error is ignored: after the mount has ended, nothing is cached.
             let stale = Invalidation::Contents { offset, length: Some(length) };
-            let _ = self.notifier().invalidate_inode(node, stale);
+            let _ = self.context.notifier().invalidate_inode(node, stale);
             errno(error)
         })
     }
 
-    pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
+    pub(crate) fn lseek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
         let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO)?;
-        if self.is_writable {
-            self.notifier()
-                .invalidate_inode(node, Invalidation::Contents { offset, length: None })?;
+        if self.context.is_writable {
+            let rest = Invalidation::Contents { offset, length: None };
+            self.context.notifier().invalidate_inode(node, rest)?;
         }
-        let file = self.file(node)?;
+        let file = self.context.file(node)?;
         let found = match lseek.whence {
             Whence::Data => file.seek_data(offset),
             Whence::Hole => file.seek_hole(offset),
@@ -124,44 +120,25 @@ impl FuseServer {
         found.map(Position).map_err(errno)
     }
 
-    pub(crate) fn copy(
+    pub(crate) fn copy_file_range(
         &self,
-        (node, caller): (NodeId, &Caller),
+        request: &Request,
         copy: &CopyFileRange,
     ) -> Result<Copied, Errno> {
         if copy.flags != 0 {
             return Err(Errno::INVAL);
         }
-        let (source, target) = (self.file(node)?, self.file(copy.target)?.keeping_times());
+        let source = self.context.file(request.node)?;
+        let target = self.context.file(copy.target)?.keeping_times();
         let length = copy.length.min(COPY_MAX);
         let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
         let copied = copied.map_err(errno)?;
         // The request does not hold the flags of the open file.
-        if rights::writes_durably(caller, self.ids.shown(target.inode().id())?) {
+        let number = self.context.ids.shown(target.inode().id())?;
+        if rights::writes_durably(&request.caller, number) {
             target.sync_all().map_err(errno)?;
         }
         Ok(Copied(copied))
-    }
-}
-
-/// Clears the set-id bits of a file, unless it is immutable. Returns whether there were any.
-fn drop_set_id(inode: &Inode, caller: &Caller) -> Result<bool, Errno> {
-    let metadata = inode.metadata().map_err(errno)?;
-    if metadata.flags.contains(InodeFlags::IMMUTABLE) {
-        Err(Errno::PERM)
-    } else {
-        inode.drop_set_id(membership(caller, &metadata)).map_err(errno)
-    }
-}
-
-/// Returns whether a caller belongs to the group of an inode, as far as its set-id bits depend on
-/// that.
-pub(crate) fn membership(caller: &Caller, metadata: &Metadata) -> Membership {
-    let depends = metadata.mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
-    if depends && !rights::keeps_set_group_id(caller, metadata.gid) {
-        Membership::Stranger
-    } else {
-        Membership::Member
     }
 }
 
@@ -170,14 +147,17 @@ pub(crate) fn membership(caller: &Caller, metadata: &Metadata) -> Membership {
 fn write_all(file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         let written = file.write_back_at(bytes, offset).map_err(errno)?;
-        (bytes, offset) = (&bytes[written..], offset + written as u64);
+        bytes = &bytes[written..];
+        offset += written as u64;
     }
     Ok(())
 }
 
 /// Returns the bytes of a range, up to the end of the file.
 fn found(file: &File, offset: u64, size: u32) -> Result<Found, Errno> {
-    let (mut slices, mut at, end) = (Vec::new(), offset, offset + u64::from(size));
+    let mut slices = Vec::new();
+    let mut at = offset;
+    let end = offset + u64::from(size);
     while at < end {
         let Some(slice) = file.held(at) else { break };
         let slice = slice.first(end - at);
@@ -194,7 +174,7 @@ fn found(file: &File, offset: u64, size: u32) -> Result<Found, Errno> {
     Ok(Found { slices, rest })
 }
 
-fn what_to_allocate(mode: FallocateFlags) -> Result<Allocate, Errno> {
+fn allocation(mode: FallocateFlags) -> Result<Allocate, Errno> {
     let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
     let what = mode.difference(FallocateFlags::KEEP_SIZE);
     match what {

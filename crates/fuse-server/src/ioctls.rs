@@ -1,5 +1,5 @@
-//! Ioctls: the flags of inodes in both of Linux's forms, a sync of everything, and the queries of
-//! btrfs tools.
+//! Ioctls: the flags of inodes in both of Linux's forms, a sync of everything, the queries of btrfs
+//! tools, and the shutdown.
 //!
 //! 1. The kernel first checks an ioctl that changes flags: whether the caller may change them, and
 //!    which of them. It recognizes the ioctl by the whole command, direction and size included: any
@@ -13,13 +13,15 @@ mod info;
 mod record;
 mod search;
 
-use userbtrfs_engine::api::{self, Inode, InodeFlags};
+use record::Reader;
+use userbtrfs_engine::api::{Filesystem, Inode, InodeFlags};
 use userbtrfs_fuse::{Caller, Errno, Invalidation, Ioctl, NodeId, Request};
 
+use crate::context::Context;
 use crate::errno;
 use crate::rights::admit;
-use crate::server::FuseServer;
-use record::Reader;
+use crate::shutdown;
+use crate::sync::SyncOps;
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: declared with a long, of which the lower word is used.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -62,13 +64,19 @@ const FLAGS: &[(InodeFlags, u32, u32)] = &[
 /// `FS_VERITY_FL`: shown, and never set by a caller.
 const VERITY: u32 = 0x10_0000;
 
-impl FuseServer {
+/// IOCTL.
+pub(crate) struct IoctlOps<'a> {
+    pub(crate) context: &'a Context,
+}
+
+impl IoctlOps<'_> {
     /// Returns the bytes of the answer.
-    pub(crate) fn control(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
-        let inode = self.inode(request.node);
+    pub(crate) fn ioctl(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+        let inode = self.context.inode(request.node);
         match it.command {
+            shutdown::COMMAND => shutdown::shut_down(self.context, &request.caller, it.argument),
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
-            SET_FLAGS | SET_EXTENDED if !self.kernel_checks_flags() => Err(Errno::NOTTY),
+            SET_FLAGS | SET_EXTENDED if !self.context.kernel_checks_flags() => Err(Errno::NOTTY),
             SET_FLAGS => {
                 let flags = of_shown(&inode, first_word(it.input)?)?;
                 self.set_flags(request.node, &inode, InodeFlags::all(), flags)
@@ -82,13 +90,11 @@ impl FuseServer {
                 let (which, flags) = of_extended(it.input)?;
                 self.set_flags(request.node, &inode, which, flags)
             }
-            SYNC => self.sync_all().map(|()| Vec::new()).map_err(errno),
+            SYNC => SyncOps { context: self.context }.sync_all().map(|()| Vec::new()),
             _ => self.of_btrfs(request, &inode, it),
         }
     }
-}
 
-impl FuseServer {
     /// Sets the flags in `which` to their values in `new`.
     fn set_flags(
         &self,
@@ -97,67 +103,62 @@ impl FuseServer {
         which: InodeFlags,
         new: InodeFlags,
     ) -> Result<Vec<u8>, Errno> {
-        let come = new.difference(flags(inode)?);
-        if come.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        let added = new.difference(flags(inode)?);
+        if added.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             // Data that was written before the flags forbid it is sent now. The kernel holds the
             // lock of the inode, so that nothing is written meanwhile.
             let all = Invalidation::Contents { offset: 0, length: None };
-            self.notifier().invalidate_inode(node, all)?;
+            self.context.notifier().invalidate_inode(node, all)?;
         }
         inode.set_some_flags(which, new).map_err(errno)?;
         // The ctime has changed, which the kernel itself keeps only for files.
-        self.notifier().invalidate_inode(node, Invalidation::Attributes)?;
+        self.context.notifier().invalidate_inode(node, Invalidation::Attributes)?;
         Ok(Vec::new())
-    }
-
-    /// Makes everything durable, including data that the kernel caches.
-    fn sync_all(&self) -> api::Result<()> {
-        self.collect();
-        self.filesystem.commit()
     }
 
     /// Answers the ioctls that only btrfs has.
     fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+        let Context { filesystem, device, .. } = self.context;
         match it.command {
-            TREE_SEARCH => self.search_tree(&request.caller, inode, it.input),
-            INO_LOOKUP => self.look_up_path(&request.caller, inode, it.input),
-            DEV_INFO => self.device_info(it.input),
-            FS_INFO => self.filesystem_info(),
-            GET_SUBVOL_INFO => self.subvolume_info(inode),
+            TREE_SEARCH => search::tree_search(filesystem, &request.caller, inode, it.input),
+            INO_LOOKUP => search::ino_lookup(filesystem, &request.caller, inode, it.input),
+            DEV_INFO => info::dev_info(filesystem, device, it.input),
+            FS_INFO => info::fs_info(filesystem),
+            GET_SUBVOL_INFO => info::get_subvol_info(filesystem, inode),
             GET_LABEL => {
-                let mut label = self.filesystem.superblock().label.clone();
+                let mut label = filesystem.superblock().label.clone();
                 label.resize(LABEL_BYTES, 0);
                 Ok(label)
             }
-            TRIM => self.trim(&request.caller, it.input),
-            SET_LABEL => self.set_label(&request.caller, it.input),
+            TRIM => trim(filesystem, &request.caller, it.input),
+            SET_LABEL => set_label(filesystem, &request.caller, it.input),
             _ => Err(Errno::NOTTY),
         }
     }
 }
 
-impl FuseServer {
-    /// Discards free space, and returns the request with the number of bytes as its length.
-    fn trim(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
-        admit(caller)?;
-        let mut reader = Reader(input);
-        let (start, len, len_min) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let range = start..start.saturating_add(len);
-        let bytes = self.filesystem.trim(range, len_min).map_err(errno)?;
-        let words = [start, bytes, len_min].map(u64::to_le_bytes);
-        Ok(words.concat())
-    }
+/// Discards free space, and returns the request with the number of bytes as its length.
+fn trim(filesystem: &Filesystem, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
+    admit(caller)?;
+    let mut reader = Reader(input);
+    let start = reader.u64()?;
+    let len = reader.u64()?;
+    let len_min = reader.u64()?;
+    let range = start..start.saturating_add(len);
+    let bytes = filesystem.trim(range, len_min).map_err(errno)?;
+    let words = [start, bytes, len_min].map(u64::to_le_bytes);
+    Ok(words.concat())
+}
 
-    /// Sets the label, durably. It is the text before the first NUL, of which there is one.
-    fn set_label(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
-        admit(caller)?;
-        let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
-        if label.len() == input.len() {
-            return Err(Errno::INVAL);
-        }
-        self.filesystem.set_label(label).map_err(errno)?;
-        Ok(Vec::new())
+/// Sets the label, durably. It is the text before the first NUL, of which there is one.
+fn set_label(filesystem: &Filesystem, caller: &Caller, input: &[u8]) -> Result<Vec<u8>, Errno> {
+    admit(caller)?;
+    let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
+    if label.len() == input.len() {
+        return Err(Errno::INVAL);
     }
+    filesystem.set_label(label).map_err(errno)?;
+    Ok(Vec::new())
 }
 
 fn first_word(input: &[u8]) -> Result<u32, Errno> {
@@ -174,8 +175,9 @@ fn shown(flags: InodeFlags) -> u32 {
     let verity = if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 };
     let all = set.fold(verity, |all, shown| all | shown);
     // Linux shows only one of the two.
-    let (compress, not) = (0x4, 0x400);
-    if all & not != 0 { all & !compress } else { all }
+    let compress = 0x4;
+    let no_compress = 0x400;
+    if all & no_compress != 0 { all & !compress } else { all }
 }
 
 fn extended(flags: InodeFlags) -> u32 {
@@ -202,7 +204,9 @@ fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
 /// Returns the flags that a `struct fsxattr` can express, and those of them that it sets.
 fn of_extended(input: &[u8]) -> Result<(InodeFlags, InodeFlags), Errno> {
     let mut reader = Reader(input);
-    let (wanted, extent_size, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let wanted = reader.u32()?;
+    let extent_size = reader.u32()?;
+    let _extents = reader.u32()?;
     // The project id, and the extent size hint of cloned extents.
     if [extent_size, reader.u32()?, reader.u32()?] != [0; 3] {
         return Err(Errno::OPNOTSUPP);
@@ -212,7 +216,8 @@ fn of_extended(input: &[u8]) -> Result<(InodeFlags, InodeFlags), Errno> {
     if wanted & !known != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    let (mut which, mut flags) = (InodeFlags::empty(), InodeFlags::empty());
+    let mut which = InodeFlags::empty();
+    let mut flags = InodeFlags::empty();
     for (flag, _, extended) in with_form {
         which |= *flag;
         flags.set(*flag, wanted & extended != 0);

@@ -3,16 +3,24 @@
 //! | file                     | holds                                            |
 //! |--------------------------|--------------------------------------------------|
 //! | `mounted`                | the lifetime of a mount                          |
-//! | `server`                 | the dispatch of requests to methods              |
+//! | `server`                 | the dispatch of requests to operations           |
+//! | `ioctls`, `shutdown`     | ioctls; the one that ends all writing            |
+//! | `names`, `listing`       | creation, removal, rename; listings              |
+//! | `lookup`                 | lookup and forget                                |
+//! | `attributes`, `contents` | attributes; reads and writes                     |
+//! | `xattrs`                 | extended attributes                              |
+//! | `sync`, `statfs`         | fsync, syncfs, the last commit; free space       |
+//! | `context`                | the state of a mount that operations share       |
+//! | `set_id`, `rights`       | set-id bits; checks that the kernel leaves out   |
 //! | `node_ids`               | the conversion of inode numbers to FUSE node ids |
 //! | `lookup_counts`          | the nodes that the kernel references, by count   |
+//! | `listing_ends`           | where the listings of directories end            |
 //! | `recent_writes`          | the files that were written a moment ago         |
 //! | `unreported_errors`      | writes that failed after their call had returned |
-//! | `names`, `listing`       | lookup, creation, removal, rename; listings      |
-//! | `attributes`, `contents` | attributes; reads and writes                     |
-//! | `xattrs`, `ioctls`       | extended attributes; ioctls                      |
-//! | `shutdown`               | the ioctl that ends all writing                  |
+//! | `group`                  | the mounts of one filesystem                     |
 //! | `control`                | the socket that serves counters to the owner     |
+//!
+//! A file uses only files of its own row and of those below.
 //!
 //! 1. This crate implements only the semantics that the kernel leaves to a server: access lists are
 //!    inherited and follow permissions, set-id bits and capabilities are cleared by changes.
@@ -29,10 +37,13 @@
 
 mod attributes;
 mod contents;
+mod context;
 pub mod control;
 mod group;
 mod ioctls;
 mod listing;
+mod listing_ends;
+mod lookup;
 mod lookup_counts;
 mod mounted;
 mod names;
@@ -40,7 +51,10 @@ mod node_ids;
 mod recent_writes;
 mod rights;
 mod server;
+mod set_id;
 mod shutdown;
+mod statfs;
+mod sync;
 mod unreported_errors;
 mod xattrs;
 

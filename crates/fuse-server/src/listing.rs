@@ -3,13 +3,11 @@
 //! 1. A position in a listing is 1 after `.`, 2 after `..`, and from then on the engine's position
 //!    of an entry: it stays valid while entries are added and removed, and no other entry ever gets
 //!    it.
-//! 2. A listing shows no entry that was added after it began: see [`ListingEnds`].
+//! 2. A listing shows no entry that was added after it began: see `listing_ends`.
 //! 3. A listing with nodes (READDIRPLUS) counts a reference for each node that it sends, and for no
 //!    other. An entry is listed even if its inode is damaged.
 //! 4. An invalid name, in a damaged directory, is left out. It never ends a listing, as a page
 //!    without a line would.
-
-mod listing_ends;
 
 use userbtrfs_engine::api::{Dir, DirEntry, FileKind, InodeId};
 use userbtrfs_fuse::{
@@ -17,9 +15,9 @@ use userbtrfs_fuse::{
     may_sleep,
 };
 
-pub(crate) use self::listing_ends::ListingEnds;
+use crate::context::Context;
 use crate::errno;
-use crate::server::FuseServer;
+use crate::lookup::LookupOps;
 
 /// The position after `..`: no entry has a lower one.
 const AFTER_DOTS: u64 = 2;
@@ -27,6 +25,11 @@ const AFTER_DOTS: u64 = 2;
 /// The minimum size of an entry in a listing, without and with its node.
 const NAME_BYTES: u32 = 32;
 const ENTRY_BYTES: u32 = 160;
+
+/// READDIR and READDIRPLUS.
+pub(crate) struct ListingOps<'a> {
+    pub(crate) context: &'a Context,
+}
 
 /// A line of a listing.
 enum Line {
@@ -56,8 +59,8 @@ impl Line {
     }
 }
 
-impl FuseServer {
-    pub(crate) fn list_names(&self, node: NodeId, read: &Read, reply: Reply<Names>) {
+impl ListingOps<'_> {
+    pub(crate) fn readdir(&self, node: NodeId, read: &Read, reply: Reply<Names>) {
         if self.is_listed(node, read) {
             return reply.begin().send();
         }
@@ -70,7 +73,7 @@ impl FuseServer {
         list.send();
     }
 
-    pub(crate) fn list_entries(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
+    pub(crate) fn readdirplus(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
         if self.is_listed(node, read) {
             reply.begin().send();
         } else {
@@ -85,10 +88,10 @@ impl FuseServer {
         };
         let mut list = reply.begin();
         for line in &lines {
-            let found = line.entry().and_then(|entry| self.refer_by(&dir, entry).ok());
+            let found = line.entry().and_then(|entry| self.counted_entry(&dir, entry).ok());
             if !list.add(&line.shown(), &found.unwrap_or(Entry::absent(FOREVER))) {
                 if let Some(found) = found {
-                    drop(self.lookup_counts.remove(found.node, 1));
+                    drop(self.context.lookup_counts.remove(found.node, 1));
                 }
                 break;
             }
@@ -96,14 +99,15 @@ impl FuseServer {
         list.send();
     }
 
-    fn refer_by(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
-        self.refer_to(&dir.metadata_of(entry).map_err(errno)?, || Ok(entry.target()))
+    fn counted_entry(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
+        let metadata = dir.metadata_of(entry).map_err(errno)?;
+        LookupOps { context: self.context }.entry_at(&metadata, || Ok(entry.target()))
     }
 
     /// Returns the end of a listing that is continued; `None` for one that begins.
     fn end(&self, node: NodeId, read: &Read) -> Option<u64> {
-        let goes_on = read.offset >= AFTER_DOTS;
-        if goes_on { self.ends.find(node) } else { None }
+        let is_continued = read.offset >= AFTER_DOTS;
+        if is_continued { self.context.listing_ends.find(node) } else { None }
     }
 
     /// Returns whether a listing has reached its end, without reading the directory: a program that
@@ -111,19 +115,20 @@ impl FuseServer {
     fn is_listed(&self, node: NodeId, read: &Read) -> bool {
         let is_listed = self.end(node, read).is_some_and(|end| read.offset >= end);
         if is_listed {
-            self.ends.forget(node);
+            self.context.listing_ends.forget(node);
         }
         is_listed
     }
 
     /// Returns the directory and as many lines as may fit, if each takes `least` bytes.
     fn lines(&self, node: NodeId, read: &Read, least: u32) -> Result<(Dir, Vec<Line>), Errno> {
-        let dir = self.dir(node)?;
+        let dir = self.context.dir(node)?;
         let max = usize::try_from(read.size / least).map_or(1, |max| max.max(1));
         let mut lines = self.dots(&dir, read.offset);
         let end = self.end(node, read);
         let is_before = |place: u64| end.is_none_or(|end| place < end);
-        let (mut after, mut next) = (AFTER_DOTS, Some(read.offset.max(AFTER_DOTS)));
+        let mut after = AFTER_DOTS;
+        let mut next = Some(read.offset.max(AFTER_DOTS));
         while let Some(place) = next.filter(|place| lines.len() < max && is_before(*place)) {
             let (mut entries, following) = dir.list(place, max - lines.len()).map_err(errno)?;
             entries.retain(|entry| entry.position() <= end.unwrap_or(u64::MAX));
@@ -133,11 +138,11 @@ impl FuseServer {
             next = following;
         }
         match next {
-            _ if !self.is_writable => {}
-            _ if lines.is_empty() => self.ends.forget(node),
+            _ if !self.context.is_writable => {}
+            _ if lines.is_empty() => self.context.listing_ends.forget(node),
             _ if end.is_some() => {}
-            None => self.ends.note(node, after),
-            Some(_) => self.ends.note(node, dir.end().map_err(errno)?),
+            None => self.context.listing_ends.note(node, after),
+            Some(_) => self.context.listing_ends.note(node, dir.end().map_err(errno)?),
         }
         Ok((dir, lines))
     }
@@ -158,7 +163,7 @@ impl FuseServer {
     }
 
     fn shown(&self, id: InodeId) -> u64 {
-        self.ids.shown(id).unwrap_or(u64::MAX)
+        self.context.ids.shown(id).unwrap_or(u64::MAX)
     }
 }
 

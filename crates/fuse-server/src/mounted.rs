@@ -110,34 +110,34 @@ impl Mounted {
     /// then calls [`Mounted::end`], which an opener of the image already waits for.
     pub fn wait(&self) {
         self.session.wait_over();
-        if self.served.member.is_last() {
-            self.served.filesystem.closing();
+        if self.served.context.member.is_last() {
+            self.served.context.filesystem.closing();
         }
     }
 
     /// Waits until it is unmounted or stopped, makes everything durable, and closes.
     pub fn end(self) -> Result<(), EndError> {
         let ended = self.session.wait();
-        self.served.settle();
-        let settled = self.served.take_failure();
+        self.served.finish();
+        let finished = self.served.take_failure();
         drop(self.session);
         // Threads may be left that refuse the requests of processes that still have files open.
         if let Some(served) = Arc::into_inner(self.served) {
-            let is_wanted = served.filesystem.is_shut_down();
-            match served.filesystem.close() {
-                Err(_) if is_wanted => {}
+            let is_shut_down = served.context.filesystem.is_shut_down();
+            match served.context.filesystem.close() {
+                Err(_) if is_shut_down => {}
                 closed => closed?,
             }
         }
-        settled?;
+        finished?;
         Ok(ended?)
     }
 }
 
 impl StatsHandle {
-    /// The filesystem.
+    /// Returns the filesystem.
     pub fn filesystem(&self) -> &Filesystem {
-        &self.served.filesystem
+        &self.served.context.filesystem
     }
 
     /// Returns the number of requests of a kind; all unknown kinds count as one.
@@ -156,7 +156,7 @@ impl UnmountHandle {
         }
         // sync(2) does not wait for data that the kernel is already sending, and may not find the
         // mount.
-        self.served.collect();
+        self.served.context.write_back();
         self.session.stop()
     }
 
@@ -167,7 +167,7 @@ impl UnmountHandle {
         Ok(!self.session.is_mounted())
     }
 
-    /// The path at which it was mounted.
+    /// Returns the path at which it was mounted.
     pub fn point(&self) -> &Path {
         self.session.point()
     }

@@ -1,22 +1,29 @@
-//! Looks up, creates, renames and removes names.
+//! Creates, renames and removes names.
 //!
 //! 1. The kernel locks a directory during each request that changes names in it, and references the
 //!    inode whose name it removes. So an inode that is looked up here before its name is removed is
 //!    the one that loses it.
-//! 2. The reference of an entry is counted before the entry is sent: the kernel may forget it at
-//!    once.
-//! 3. A new inode belongs to the caller. Its permissions and access lists come from the default
+//! 2. A new inode belongs to the caller. Its permissions and access lists come from the default
 //!    list of the directory or, if there is none, from the umask. It has them from its creation on.
 
-use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, Metadata, RenameMode};
+use userbtrfs_engine::acl::{self, Acl};
+use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, RenameMode};
 use userbtrfs_fuse::{
-    Caller, Created, Entry, Errno, FOREVER, Link, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
-    RenameFlags, Tmpfile,
+    Create, Created, Entry, Errno, Link, Mkdir, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
+    RenameFlags, Request, Symlink, Tmpfile,
 };
 
+use crate::context::Context;
 use crate::errno;
-use crate::server::FuseServer;
-use userbtrfs_engine::acl::{self, Acl};
+use crate::lookup::LookupOps;
+
+/// The file type of a directory in a mode.
+const DIRECTORY: u32 = 0o040_000;
+
+/// SYMLINK, MKNOD, MKDIR, CREATE, TMPFILE, LINK, UNLINK, RMDIR and RENAME.
+pub(crate) struct NameOps<'a> {
+    pub(crate) context: &'a Context,
+}
 
 /// The mode and the access lists of a new inode.
 struct InheritedAcl {
@@ -25,171 +32,69 @@ struct InheritedAcl {
 }
 
 /// The requested mode of a new inode.
-pub(crate) struct NewAttributes {
+struct NewMode {
     /// The kind and the permission bits.
-    pub(crate) mode: u32,
-    pub(crate) umask: u32,
+    mode: u32,
+    umask: u32,
 }
 
-impl FuseServer {
-    pub(crate) fn dir(&self, node: NodeId) -> Result<Dir, Errno> {
-        self.inode(node).open_dir().map_err(errno)
+impl NameOps<'_> {
+    pub(crate) fn symlink(&self, request: &Request, symlink: &Symlink<'_>) -> Result<Entry, Errno> {
+        let dir = self.dir_for_caller(request)?;
+        let inode = dir.symlink(symlink.name.as_bytes(), symlink.target).map_err(errno)?;
+        self.entry(&inode)
     }
 
-    /// Returns the entry of an inode, and counts a reference of the kernel to it.
-    pub(crate) fn refer(&self, inode: &Inode) -> Result<Entry, Errno> {
-        let metadata = inode.metadata().map_err(errno)?;
-        self.refer_as(&metadata, self.ids.node(metadata.id)?)
-    }
-
-    /// Like `refer`, for a name that may be the place of a subvolume; `said` returns the inode that
-    /// the directory entry names.
-    pub(crate) fn refer_to(
-        &self,
-        metadata: &Metadata,
-        said: impl FnOnce() -> api::Result<InodeId>,
-    ) -> Result<Entry, Errno> {
-        let node = if metadata.is_empty_place() {
-            self.ids.place(metadata.id, said().map_err(errno)?.subvolume)?
-        } else {
-            self.ids.node(metadata.id)?
-        };
-        self.refer_as(metadata, node)
-    }
-
-    fn refer_as(&self, metadata: &Metadata, node: NodeId) -> Result<Entry, Errno> {
-        let entry = self.entry(metadata, node)?;
-        self.lookup_counts.add(node);
-        Ok(entry)
-    }
-
-    /// Finds a name.
-    pub(crate) fn find(&self, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        match name.as_bytes() {
-            b"." => return self.find_again(parent),
-            b".." => return self.find_parent(parent),
-            _ => {}
-        }
-        let dir = self.dir(parent)?;
-        match dir.lookup(name.as_bytes()) {
-            Ok(inode) => {
-                let metadata = inode.metadata().map_err(errno)?;
-                self.refer_to(&metadata, || dir.target(name.as_bytes()))
-            }
-            Err(Error::NotFound) => Ok(Entry::absent(FOREVER)),
-            Err(error) => Err(errno(error)),
-        }
-    }
-
-    /// Finds a node that the kernel has forgotten, for a file handle. The kernel compares the
-    /// generation, since another inode may have the number.
-    fn find_again(&self, node: NodeId) -> Result<Entry, Errno> {
-        match self.inode(node).metadata() {
-            Ok(metadata) if metadata.nlink == 0 => Err(Errno::STALE),
-            Ok(metadata) => self.refer_as(&metadata, node),
-            Err(Error::NoInode(_)) => Err(Errno::STALE),
-            Err(error) => Err(errno(error)),
-        }
-    }
-
-    /// Finds the directory of a directory, for a file handle. Nothing is above the root.
-    fn find_parent(&self, node: NodeId) -> Result<Entry, Errno> {
-        let dir = self.dir(node)?;
-        if node == NodeId::ROOT {
-            return self.refer(dir.inode());
-        }
-        let id = dir.inode().id();
-        let parent = dir.parent().map_err(errno)?.ok_or(Errno::STALE)?;
-        if parent != id {
-            return self.refer(&self.filesystem.inode(parent));
-        }
-        // The root of a subvolume.
-        let info = self.filesystem.subvolume(id.subvolume).map_err(errno)?;
-        let (Some(subvolume), Some(number)) = (info.parent, info.dir) else {
-            return Err(Errno::STALE);
-        };
-        self.refer(&self.filesystem.inode(InodeId { subvolume, number }))
-    }
-
-    /// Creates an inode that has a mode, by `make`.
-    pub(crate) fn make(
-        &self,
-        (parent, caller): (NodeId, &Caller),
-        name: Name<'_>,
-        wanted: &NewAttributes,
-        make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
-    ) -> Result<Entry, Errno> {
-        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, wanted)?;
-        let inode = make(&dir.giving(lists), name.as_bytes(), mode).map_err(errno)?;
-        self.refer(&inode)
-    }
-
-    pub(crate) fn make_node(
-        &self,
-        at: (NodeId, &Caller),
-        mknod: &Mknod<'_>,
-    ) -> Result<Entry, Errno> {
+    pub(crate) fn mknod(&self, request: &Request, mknod: &Mknod<'_>) -> Result<Entry, Errno> {
         let device = (mknod.device.major, mknod.device.minor);
-        let wanted = NewAttributes { mode: mknod.mode, umask: mknod.umask };
-        self.make(at, mknod.name, &wanted, |dir, name, mode| dir.make_node(name, mode, device))
+        let wanted = NewMode { mode: mknod.mode, umask: mknod.umask };
+        let make = |dir: &Dir, name: &[u8], mode| dir.make_node(name, mode, device);
+        self.make(request, mknod.name, &wanted, make)
     }
 
-    pub(crate) fn make_symlink(
-        &self,
-        (parent, caller): (NodeId, &Caller),
-        name: Name<'_>,
-        target: &[u8],
-    ) -> Result<Entry, Errno> {
-        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let inode = dir.symlink(name.as_bytes(), target).map_err(errno)?;
-        self.refer(&inode)
+    pub(crate) fn mkdir(&self, request: &Request, mkdir: &Mkdir<'_>) -> Result<Entry, Errno> {
+        let wanted = NewMode { mode: DIRECTORY | mkdir.mode, umask: mkdir.umask };
+        let make = |dir: &Dir, name: &[u8], mode| {
+            dir.create_dir(name, mode).map(|made| made.inode().clone())
+        };
+        self.make(request, mkdir.name, &wanted, make)
+    }
+
+    pub(crate) fn create(&self, request: &Request, create: &Create<'_>) -> Result<Created, Errno> {
+        let wanted = NewMode { mode: create.mode, umask: create.umask };
+        self.make(request, create.name, &wanted, Dir::create).map(created)
     }
 
     /// Creates a file without a name, which is kept until the kernel forgets it.
-    pub(crate) fn make_unnamed(
-        &self,
-        (parent, caller): (NodeId, &Caller),
-        tmpfile: &Tmpfile,
-    ) -> Result<Created, Errno> {
-        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let wanted = NewAttributes { mode: tmpfile.mode, umask: tmpfile.umask };
+    pub(crate) fn tmpfile(&self, request: &Request, tmpfile: &Tmpfile) -> Result<Created, Errno> {
+        let dir = self.dir_for_caller(request)?;
+        let wanted = NewMode { mode: tmpfile.mode, umask: tmpfile.umask };
         let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, &wanted)?;
         let inode = dir.giving(lists).create_unnamed(mode).map_err(errno)?;
-        let entry = self.refer(&inode)?;
-        drop(self.lookup_counts.keep(entry.node, inode));
+        let entry = self.entry(&inode)?;
+        drop(self.context.lookup_counts.keep(entry.node, inode));
         Ok(created(entry))
     }
 
-    pub(crate) fn give_name(&self, parent: NodeId, link: &Link<'_>) -> Result<Entry, Errno> {
-        let inode = self.inode(link.target);
-        self.dir(parent)?.link(link.name.as_bytes(), &inode).map_err(errno)?;
-        drop(self.lookup_counts.release(link.target));
-        self.refer(&inode)
+    pub(crate) fn link(&self, parent: NodeId, link: &Link<'_>) -> Result<Entry, Errno> {
+        let inode = self.context.inode(link.target);
+        self.context.dir(parent)?.link(link.name.as_bytes(), &inode).map_err(errno)?;
+        drop(self.context.lookup_counts.release(link.target));
+        self.entry(&inode)
     }
 
-    /// Removes a name by `remove`.
-    pub(crate) fn remove(
-        &self,
-        parent: NodeId,
-        name: Name<'_>,
-        remove: impl FnOnce(&Dir, &[u8]) -> api::Result<()>,
-    ) -> Result<(), Errno> {
-        let dir = self.dir(parent)?;
-        let removed = dir.lookup(name.as_bytes()).map_err(errno)?;
-        remove(&dir, name.as_bytes()).map_err(errno)?;
-        self.keep_if_nameless(removed);
-        Ok(())
+    pub(crate) fn unlink(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.remove(parent, name, Dir::remove_file)
     }
 
-    pub(crate) fn move_name(
-        &self,
-        (parent, caller): (NodeId, &Caller),
-        rename: &Rename<'_>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn rmdir(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.remove(parent, name, Dir::remove_dir)
+    }
+
+    pub(crate) fn rename(&self, request: &Request, rename: &Rename<'_>) -> Result<(), Errno> {
         let mode = rename_mode(rename.flags)?;
-        let from = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let to = self.dir(rename.new_parent)?;
+        let from = self.dir_for_caller(request)?;
+        let to = self.context.dir(rename.new_parent)?;
         // An error of the lookup is ignored: the rename below reports it.
         let replaced = to.lookup(rename.new_name.as_bytes()).ok();
         from.rename(rename.name.as_bytes(), &to, rename.new_name.as_bytes(), mode)
@@ -199,20 +104,60 @@ impl FuseServer {
         }
         Ok(())
     }
+}
+
+impl NameOps<'_> {
+    /// Returns the directory of a request, in which new inodes belong to the caller.
+    fn dir_for_caller(&self, request: &Request) -> Result<Dir, Errno> {
+        let dir = self.context.dir(request.node)?;
+        Ok(dir.for_owner(request.caller.uid, request.caller.gid))
+    }
+
+    fn entry(&self, inode: &Inode) -> Result<Entry, Errno> {
+        LookupOps { context: self.context }.entry(inode)
+    }
+
+    /// Creates an inode that has a mode, by `make`.
+    fn make(
+        &self,
+        request: &Request,
+        name: Name<'_>,
+        wanted: &NewMode,
+        make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
+    ) -> Result<Entry, Errno> {
+        let dir = self.dir_for_caller(request)?;
+        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, wanted)?;
+        let inode = make(&dir.giving(lists), name.as_bytes(), mode).map_err(errno)?;
+        self.entry(&inode)
+    }
+
+    /// Removes a name by `remove`.
+    fn remove(
+        &self,
+        parent: NodeId,
+        name: Name<'_>,
+        remove: impl FnOnce(&Dir, &[u8]) -> api::Result<()>,
+    ) -> Result<(), Errno> {
+        let dir = self.context.dir(parent)?;
+        let removed = dir.lookup(name.as_bytes()).map_err(errno)?;
+        remove(&dir, name.as_bytes()).map_err(errno)?;
+        self.keep_if_nameless(removed);
+        Ok(())
+    }
 
     /// Keeps an inode that has lost its last name, since the kernel may go on using it.
     fn keep_if_nameless(&self, inode: Inode) {
         let is_nameless = inode.metadata().is_ok_and(|metadata| metadata.nlink == 0);
-        if let Ok(node) = self.ids.node(inode.id())
+        if let Ok(node) = self.context.ids.node(inode.id())
             && is_nameless
         {
-            drop(self.lookup_counts.keep(node, inode));
+            drop(self.context.lookup_counts.keep(node, inode));
         }
     }
 }
 
 /// Returns the answer to a request that creates and opens a file; opening takes no state.
-pub(crate) fn created(entry: Entry) -> Created {
+fn created(entry: Entry) -> Created {
     let opened = Opened { flags: OpenedFlags::KEEP_CACHE, ..Opened::default() };
     Created { entry, opened }
 }
@@ -231,7 +176,7 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
 
 impl InheritedAcl {
     /// Returns the mode and the access lists of a new inode in `dir`.
-    fn of(dir: &Dir, wanted: &NewAttributes) -> Result<Self, Errno> {
+    fn of(dir: &Dir, wanted: &NewMode) -> Result<Self, Errno> {
         let default = match dir.inode().xattr(acl::DEFAULT) {
             Err(Error::NoAttribute) => {
                 return Ok(Self { mode: wanted.mode & !wanted.umask, lists: Vec::new() });

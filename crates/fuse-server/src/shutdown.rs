@@ -12,28 +12,30 @@ use std::os::unix::fs::FileExt as _;
 use userbtrfs_engine::api::Shutdown;
 use userbtrfs_fuse::{Caller, Errno};
 
+use crate::context::Context;
 use crate::errno;
 use crate::rights::admit;
-use crate::server::FuseServer;
 
 /// `_IOR('X', 125, __u32)`.
 pub(crate) const COMMAND: u32 = 0x8004_587d;
 
-impl FuseServer {
-    /// Shuts down by the flag at `argument` in the caller's memory.
-    pub(crate) fn shut_down(&self, caller: &Caller, argument: u64) -> Result<Vec<u8>, Errno> {
-        admit(caller)?;
-        let first = match word_of(caller, argument)? {
-            0 => Shutdown::Sync,
-            1 => Shutdown::Metadata,
-            2 => Shutdown::Nothing,
-            _ => return Err(Errno::INVAL),
-        };
-        if first == Shutdown::Sync {
-            self.collect();
-        }
-        self.filesystem.shutdown(first).map(|()| Vec::new()).map_err(errno)
+/// Shuts down by the flag at `argument` in the caller's memory.
+pub(crate) fn shut_down(
+    context: &Context,
+    caller: &Caller,
+    argument: u64,
+) -> Result<Vec<u8>, Errno> {
+    admit(caller)?;
+    let first = match word_of(caller, argument)? {
+        0 => Shutdown::Sync,
+        1 => Shutdown::Metadata,
+        2 => Shutdown::Nothing,
+        _ => return Err(Errno::INVAL),
+    };
+    if first == Shutdown::Sync {
+        context.write_back();
     }
+    context.filesystem.shutdown(first).map(|()| Vec::new()).map_err(errno)
 }
 
 fn word_of(caller: &Caller, address: u64) -> Result<u32, Errno> {

@@ -4,13 +4,13 @@
 //! 2. Setting an access list changes the permissions, in the same operation. The list is stored
 //!    only if the permissions do not express all of it.
 
+use userbtrfs_engine::acl::{self, Acl};
 use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
-use userbtrfs_fuse::{Caller, Errno, NodeId, Setxattr, XattrFlags};
+use userbtrfs_fuse::{Errno, NodeId, Request, Setxattr, XattrFlags};
 
+use crate::context::Context;
 use crate::errno;
 use crate::rights;
-use crate::server::FuseServer;
-use userbtrfs_engine::acl::{self, Acl};
 
 /// The prefixes of the names that may be set, besides the access lists. Which names with the last
 /// one exist is known to the engine.
@@ -19,23 +19,28 @@ const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 const PERMISSIONS: u32 = 0o7777;
 const SET_GROUP_ID: u32 = 0o2000;
 
-impl FuseServer {
-    /// The value of an attribute.
-    pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+/// SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
+pub(crate) struct XattrOps<'a> {
+    pub(crate) context: &'a Context,
+}
+
+impl XattrOps<'_> {
+    /// Returns the value of an attribute.
+    pub(crate) fn getxattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
         check_name(name)?;
-        self.inode(node).xattr(name).map_err(errno)
+        self.context.inode(node).xattr(name).map_err(errno)
     }
 
     /// Returns the names of all attributes, each followed by a NUL.
-    pub(crate) fn xattr_names(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
-        let xattrs = self.inode(node).xattrs().map_err(errno)?;
+    pub(crate) fn listxattr(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let xattrs = self.context.inode(node).xattrs().map_err(errno)?;
         Ok(xattrs.into_iter().flat_map(|(name, _)| [name, vec![0]].concat()).collect())
     }
 
     /// Sets an attribute.
-    pub(crate) fn set_xattr(&self, node: NodeId, set: &Setxattr<'_>) -> Result<(), Errno> {
+    pub(crate) fn setxattr(&self, node: NodeId, set: &Setxattr<'_>) -> Result<(), Errno> {
         check_name(set.name)?;
-        let inode = self.inode(node);
+        let inode = self.context.inode(node);
         match set.name {
             acl::ACCESS => set_access_list(&inode, set),
             acl::DEFAULT => set_default_list(&inode, set),
@@ -48,16 +53,12 @@ impl FuseServer {
     /// The kernel removes the capability of a file before it sends the change that clears it. So
     /// that a refused chown(2) does not remove it, this fails for a caller that may neither change
     /// the owner nor write the file.
-    pub(crate) fn remove_xattr(
-        &self,
-        (node, caller): (NodeId, &Caller),
-        name: &[u8],
-    ) -> Result<(), Errno> {
+    pub(crate) fn removexattr(&self, request: &Request, name: &[u8]) -> Result<(), Errno> {
         check_name(name)?;
-        let inode = self.inode(node);
+        let inode = self.context.inode(request.node);
         if name == CAPABILITY {
             let metadata = inode.metadata().map_err(errno)?;
-            if metadata.mode & OTHERS_WRITE == 0 && !rights::owns(caller, metadata.uid) {
+            if metadata.mode & OTHERS_WRITE == 0 && !rights::owns(&request.caller, metadata.uid) {
                 return Err(Errno::PERM);
             }
         }

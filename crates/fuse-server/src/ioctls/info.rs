@@ -4,13 +4,13 @@
 //! `btrfs_ioctl_get_subvol_info_args` of `linux/btrfs.h`. Every caller may use them.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use userbtrfs_engine::api::{Inode, Timestamp};
+use userbtrfs_engine::api::{Filesystem, Inode, Timestamp};
 use userbtrfs_fuse::Errno;
 
 use super::record::{Reader, Writer};
 use crate::errno;
-use crate::server::FuseServer;
 
 /// The sizes of the structures.
 const FS_INFO_BYTES: usize = 1024;
@@ -23,63 +23,63 @@ const NAME_BYTES: usize = 256;
 
 /// The fields that are filled besides the old ones: `BTRFS_FS_INFO_FLAG_CSUM_INFO`, `_GENERATION`
 /// and `_METADATA_UUID`.
-const ALL_TOLD: u64 = 0b111;
+const FS_INFO_FLAGS: u64 = 0b111;
 
-impl FuseServer {
-    /// Returns all fields. The request does not contain the caller's selection, since the command
-    /// is encoded as one that only returns data.
-    pub(super) fn filesystem_info(&self) -> Result<Vec<u8>, Errno> {
-        let superblock = self.filesystem.superblock();
-        let checksum = superblock.checksum_kind;
-        let checksum_bytes = u16::try_from(checksum.size()).map_err(|_| Errno::OVERFLOW)?;
-        let metadata_uuid = if superblock.metadata_uuid.is_nil() {
-            superblock.fsid
-        } else {
-            superblock.metadata_uuid
-        };
-        let mut writer = Writer::default();
-        writer.u64(superblock.device.id).u64(superblock.num_devices);
-        writer.bytes(superblock.fsid.as_bytes());
-        writer.u32(superblock.nodesize).u32(superblock.sectorsize).u32(superblock.sectorsize);
-        writer.u16(checksum.to_disk()).u16(checksum_bytes);
-        writer.u64(ALL_TOLD).u64(superblock.generation).bytes(metadata_uuid.as_bytes());
-        Ok(writer.pad_to(FS_INFO_BYTES).finish())
+/// Returns all fields. The request does not contain the caller's selection, since the command
+/// is encoded as one that only returns data.
+pub(super) fn fs_info(filesystem: &Filesystem) -> Result<Vec<u8>, Errno> {
+    let superblock = filesystem.superblock();
+    let checksum = superblock.checksum_kind;
+    let checksum_bytes = u16::try_from(checksum.size()).map_err(|_| Errno::OVERFLOW)?;
+    let metadata_uuid =
+        if superblock.metadata_uuid.is_nil() { superblock.fsid } else { superblock.metadata_uuid };
+    let mut writer = Writer::default();
+    writer.u64(superblock.device.id).u64(superblock.num_devices);
+    writer.bytes(superblock.fsid.as_bytes());
+    writer.u32(superblock.nodesize).u32(superblock.sectorsize).u32(superblock.sectorsize);
+    writer.u16(checksum.to_disk()).u16(checksum_bytes);
+    writer.u64(FS_INFO_FLAGS).u64(superblock.generation).bytes(metadata_uuid.as_bytes());
+    Ok(writer.pad_to(FS_INFO_BYTES).finish())
+}
+
+/// Describes the device with this id, or with this id and UUID.
+pub(super) fn dev_info(
+    filesystem: &Filesystem,
+    path: &Path,
+    input: &[u8],
+) -> Result<Vec<u8>, Errno> {
+    let superblock = filesystem.superblock();
+    let device = &superblock.device;
+    let mut reader = Reader(input);
+    let id = reader.u64()?;
+    let uuid = reader.array::<16>()?;
+    if id != device.id || (uuid != [0; 16] && uuid != *device.uuid.as_bytes()) {
+        return Err(Errno::NODEV);
     }
+    let used = filesystem.usage().map_err(errno)?.device_allocated;
+    let mut writer = Writer::default();
+    writer.u64(device.id).bytes(device.uuid.as_bytes()).u64(used).u64(device.total_bytes);
+    writer.bytes(superblock.fsid.as_bytes()).pad_to(PATH_AT);
+    Ok(writer.text(path.as_os_str().as_bytes(), PATH_BYTES).finish())
+}
 
-    /// Describes the device with this id, or with this id and UUID.
-    pub(super) fn device_info(&self, input: &[u8]) -> Result<Vec<u8>, Errno> {
-        let superblock = self.filesystem.superblock();
-        let device = &superblock.device;
-        let mut reader = Reader(input);
-        let (id, uuid) = (reader.u64()?, reader.array::<16>()?);
-        if id != device.id || (uuid != [0; 16] && uuid != *device.uuid.as_bytes()) {
-            return Err(Errno::NODEV);
+/// Describes the subvolume that an inode is in.
+pub(super) fn get_subvol_info(filesystem: &Filesystem, inode: &Inode) -> Result<Vec<u8>, Errno> {
+    let info = filesystem.subvolume(inode.id().subvolume).map_err(errno)?;
+    let mut writer = Writer::default();
+    writer.u64(info.id.0).text(&info.name, NAME_BYTES);
+    writer.u64(info.parent.map_or(0, |parent| parent.0)).u64(info.dir.unwrap_or(0));
+    writer.u64(info.root.generation).u64(info.root.flags.bits());
+    // Fields that an old filesystem does not have are zero.
+    if let Some(more) = &info.root.extended {
+        for uuid in [&more.uuid, &more.parent_uuid, &more.received_uuid] {
+            writer.bytes(uuid.as_bytes());
         }
-        let used = self.filesystem.usage().map_err(errno)?.device_allocated;
-        let mut writer = Writer::default();
-        writer.u64(device.id).bytes(device.uuid.as_bytes()).u64(used).u64(device.total_bytes);
-        writer.bytes(superblock.fsid.as_bytes()).pad_to(PATH_AT);
-        Ok(writer.text(self.device.as_os_str().as_bytes(), PATH_BYTES).finish())
-    }
-
-    /// Describes the subvolume that an inode is in.
-    pub(super) fn subvolume_info(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
-        let info = self.filesystem.subvolume(inode.id().subvolume).map_err(errno)?;
-        let mut writer = Writer::default();
-        writer.u64(info.id.0).text(&info.name, NAME_BYTES);
-        writer.u64(info.parent.map_or(0, |parent| parent.0)).u64(info.dir.unwrap_or(0));
-        writer.u64(info.root.generation).u64(info.root.flags.bits());
-        // Fields that an old filesystem does not have are zero.
-        if let Some(more) = &info.root.extended {
-            for uuid in [&more.uuid, &more.parent_uuid, &more.received_uuid] {
-                writer.bytes(uuid.as_bytes());
-            }
-            writer.u64(more.ctransid).u64(more.otransid).u64(more.stransid).u64(more.rtransid);
-            let times: [&Timestamp; 4] = [&more.ctime, &more.otime, &more.stime, &more.rtime];
-            for time in times {
-                writer.time(time);
-            }
+        writer.u64(more.ctransid).u64(more.otransid).u64(more.stransid).u64(more.rtransid);
+        let times: [&Timestamp; 4] = [&more.ctime, &more.otime, &more.stime, &more.rtime];
+        for time in times {
+            writer.time(time);
         }
-        Ok(writer.pad_to(SUBVOL_INFO_BYTES).finish())
     }
+    Ok(writer.pad_to(SUBVOL_INFO_BYTES).finish())
 }

@@ -4,13 +4,12 @@
 //! `struct btrfs_ioctl_search_args` and `btrfs_ioctl_ino_lookup_args` of `linux/btrfs.h`. A search
 //! reads the trees: changes that are not committed may be missing.
 
-use userbtrfs_engine::api::{Error, Inode, InodeId, ItemKind, Key, TreeId};
+use userbtrfs_engine::api::{Error, Filesystem, Inode, InodeId, ItemKind, Key, TreeId};
 use userbtrfs_fuse::{Caller, Errno};
 
 use super::record::{Reader, Writer};
 use crate::errno;
 use crate::rights::admit;
-use crate::server::FuseServer;
 
 /// The size of the search key, and of the arguments: the key, followed by the items found.
 const SEARCH_KEY_BYTES: usize = 104;
@@ -39,15 +38,15 @@ struct Search {
 impl Search {
     fn parse(input: &[u8], own: TreeId) -> Result<Self, Errno> {
         let mut reader = Reader(input);
-        let mut next = || reader.u64();
-        let (tree, objectids) = (next()?, (next()?, next()?));
-        let (offsets, transactions) = ((next()?, next()?), next()?..=next()?);
-        let kinds = (reader.u32()?, reader.u32()?);
-        let key = |objectid, kind: u32, offset| Key::new(objectid, item_kind(kind), offset);
+        let tree = reader.u64()?;
+        let objectids = reader.u64()?..=reader.u64()?;
+        let offsets = reader.u64()?..=reader.u64()?;
+        let transactions = reader.u64()?..=reader.u64()?;
+        let kinds = reader.u32()?..=reader.u32()?;
         Ok(Self {
             tree: if tree == 0 { own } else { TreeId(tree) },
-            first: key(objectids.0, kinds.0, offsets.0),
-            last: key(objectids.1, kinds.1, offsets.1),
+            first: Key::new(*objectids.start(), item_kind(*kinds.start()), *offsets.start()),
+            last: Key::new(*objectids.end(), item_kind(*kinds.end()), *offsets.end()),
             transactions,
             count: reader.u32()?.max(1),
         })
@@ -86,80 +85,81 @@ impl Found {
     }
 }
 
-impl FuseServer {
-    pub(super) fn search_tree(
-        &self,
-        caller: &Caller,
-        inode: &Inode,
-        input: &[u8],
-    ) -> Result<Vec<u8>, Errno> {
+/// Returns the items of a tree in a range of keys.
+pub(super) fn tree_search(
+    filesystem: &Filesystem,
+    caller: &Caller,
+    inode: &Inode,
+    input: &[u8],
+) -> Result<Vec<u8>, Errno> {
+    admit(caller)?;
+    if input.len() != SEARCH_BYTES {
+        return Err(Errno::INVAL);
+    }
+    let search = Search::parse(input, inode.id().subvolume)?;
+    let mut found = Found { bytes: Vec::new(), count: 0 };
+    let show = |key: &Key, transaction, data: &[u8]| {
+        if *key > search.last || found.count >= search.count {
+            return false;
+        }
+        !search.transactions.contains(&transaction) || found.add(key, transaction, data)
+    };
+    match filesystem.show_items(search.tree, &search.first, show) {
+        Err(Error::NoTree(_)) => Err(Errno::NOENT),
+        done => done.map_err(errno),
+    }?;
+    // Fields that are not filled stay as they were sent.
+    let mut answer = input.to_vec();
+    answer[COUNT_AT..COUNT_AT + 4].copy_from_slice(&found.count.to_le_bytes());
+    answer[SEARCH_KEY_BYTES..][..found.bytes.len()].copy_from_slice(&found.bytes);
+    Ok(answer)
+}
+
+/// Returns the path of an inode in its subvolume, with a slash after each name; of several
+/// paths, the last.
+pub(super) fn ino_lookup(
+    filesystem: &Filesystem,
+    caller: &Caller,
+    inode: &Inode,
+    input: &[u8],
+) -> Result<Vec<u8>, Errno> {
+    let mut reader = Reader(input);
+    let tree = reader.u64()?;
+    let number = reader.u64()?;
+    let subvolume = if tree == 0 { inode.id().subvolume } else { TreeId(tree) };
+    // The path of a root is empty, whether the subvolume exists or not; so every caller can
+    // learn which subvolume an inode is in.
+    let path = if number == ROOT_DIR {
+        Vec::new()
+    } else {
         admit(caller)?;
-        if input.len() != SEARCH_BYTES {
-            return Err(Errno::INVAL);
-        }
-        let search = Search::parse(input, inode.id().subvolume)?;
-        let mut found = Found { bytes: Vec::new(), count: 0 };
-        let show = |key: &Key, transaction, data: &[u8]| {
-            if *key > search.last || found.count >= search.count {
-                return false;
-            }
-            !search.transactions.contains(&transaction) || found.add(key, transaction, data)
-        };
-        match self.filesystem.show_items(search.tree, &search.first, show) {
-            Err(Error::NoTree(_)) => Err(Errno::NOENT),
-            done => done.map_err(errno),
-        }?;
-        // Fields that are not filled stay as they were sent.
-        let mut answer = input.to_vec();
-        answer[COUNT_AT..COUNT_AT + 4].copy_from_slice(&found.count.to_le_bytes());
-        answer[SEARCH_KEY_BYTES..][..found.bytes.len()].copy_from_slice(&found.bytes);
-        Ok(answer)
-    }
+        path_in_subvolume(filesystem, InodeId { subvolume, number })?
+    };
+    let mut writer = Writer::default();
+    writer.u64(subvolume.0).u64(number);
+    Ok(writer.text(&path, PATH_BYTES).finish())
+}
 
-    /// Returns the path of an inode in its subvolume, with a slash after each name; of several
-    /// paths, the last.
-    pub(super) fn look_up_path(
-        &self,
-        caller: &Caller,
-        inode: &Inode,
-        input: &[u8],
-    ) -> Result<Vec<u8>, Errno> {
-        let mut reader = Reader(input);
-        let (tree, number) = (reader.u64()?, reader.u64()?);
-        let subvolume = if tree == 0 { inode.id().subvolume } else { TreeId(tree) };
-        // The path of a root is empty, whether the subvolume exists or not; so every caller can
-        // learn which subvolume an inode is in.
-        let path = if number == ROOT_DIR {
-            Vec::new()
-        } else {
-            admit(caller)?;
-            self.path_in_subvolume(InodeId { subvolume, number })?
+fn path_in_subvolume(filesystem: &Filesystem, id: InodeId) -> Result<Vec<u8>, Errno> {
+    filesystem.subvolume_root(id.subvolume).map_err(errno)?;
+    let mut names = Vec::new();
+    let mut len = 0;
+    let mut inode = filesystem.inode(id);
+    while inode.id().number != ROOT_DIR {
+        let all = match inode.names() {
+            Err(Error::NoInode(_)) => return Err(Errno::NOENT),
+            names => names.map_err(errno)?,
         };
-        let mut writer = Writer::default();
-        writer.u64(subvolume.0).u64(number);
-        Ok(writer.text(&path, PATH_BYTES).finish())
-    }
-
-    fn path_in_subvolume(&self, id: InodeId) -> Result<Vec<u8>, Errno> {
-        self.filesystem.subvolume_root(id.subvolume).map_err(errno)?;
-        let (mut names, mut len) = (Vec::new(), 0);
-        let mut inode = self.filesystem.inode(id);
-        while inode.id().number != ROOT_DIR {
-            let all = match inode.names() {
-                Err(Error::NoInode(_)) => return Err(Errno::NOENT),
-                names => names.map_err(errno)?,
-            };
-            // The first name in the last of its directories.
-            let last = all.into_iter().rev().max_by_key(|(dir, _)| dir.id().number);
-            let (dir, name) = last.ok_or(Errno::NOENT)?;
-            len += name.len() + 1;
-            if len >= PATH_BYTES {
-                return Err(Errno::NAMETOOLONG);
-            }
-            names.push([&name[..], b"/"].concat());
-            inode = dir;
+        // The first name in the last of its directories.
+        let last = all.into_iter().rev().max_by_key(|(dir, _)| dir.id().number);
+        let (dir, name) = last.ok_or(Errno::NOENT)?;
+        len += name.len() + 1;
+        if len >= PATH_BYTES {
+            return Err(Errno::NAMETOOLONG);
         }
-        names.reverse();
-        Ok(names.concat())
+        names.push([&name[..], b"/"].concat());
+        inode = dir;
     }
+    names.reverse();
+    Ok(names.concat())
 }
