@@ -6,11 +6,11 @@
 //! 2. At least as many threads are *awake* as are *wanted*: one while requests come one at a time,
 //!    otherwise `Config::threads`. A thread is awake unless it is in [`may_sleep`] or *spare*
 //!    (idle). For each that goes to sleep, a spare thread is woken or a new one is started. Once
-//!    there are `most` threads, a new one is started only if none is awake and one is in
+//!    there are `threads_max` threads, a new one is started only if none is awake and one is in
 //!    [`may_wait`], because another thread has to receive the request that it waits for.
 //! 3. While more than twice as many threads are awake as wanted, a thread that has finished a
 //!    request becomes spare.
-//! 4. `call_spare` marks the thread awake under the lock, so a wake-up is not lost if the thread
+//! 4. `wake_spare` marks the thread awake under the lock, so a wake-up is not lost if the thread
 //!    is not asleep yet. Spare threads are woken in LIFO order. One that is not woken for `idle`
 //!    ends, unless only as many are left as may be wanted. Only the end of the session and a stop
 //!    wake all of them.
@@ -41,37 +41,44 @@ use crate::server::Server;
 /// they reuse memory that is already mapped.
 const BUFFERS: usize = 8;
 
+/// How many times as many threads as wanted are awake before one becomes spare: a thread that wakes
+/// from a short sleep finds its replacement awake, and neither has to sleep at once.
+const CROWDED: usize = 2;
+
 thread_local! {
     /// The pool of this thread, while the thread is awake.
-    static CREW: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
+    static ACTIVE_POOL: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
     /// The pool of this thread.
-    static OWN: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
+    static POOL: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
 }
 
 /// Runs `work`, which may wait for a disk, or for a lock that is held over I/O. If this thread
 /// serves a mount, another one receives requests meanwhile, up to the maximum number of threads.
 pub fn may_sleep<R>(work: impl FnOnce() -> R) -> R {
     // In a nested call the thread is replaced already.
-    let _asleep = CREW.take().map(Asleep::new);
+    let _asleep = ACTIVE_POOL.take().map(SleepGuard::new);
     work()
 }
 
 /// Like [`may_sleep`], for `work` that may wait until another request is done, as an invalidation
 /// of contents does: a thread receives requests meanwhile, however many threads there are.
 pub fn may_wait<R>(work: impl FnOnce() -> R) -> R {
-    let _waits = OWN.with_borrow(Option::clone).map(Waits::new);
+    let _waits = POOL.with_borrow(Option::clone).map(WaitGuard::new);
     may_sleep(work)
 }
 
+/// The threads that serve a mount.
 pub(crate) struct WorkerPool {
     server: Arc<dyn Server>,
     channel: Arc<Channel>,
     agreement: Negotiated,
     /// The number of threads wanted under high load.
     threads: usize,
-    most: usize,
+    /// The number of threads that are not exceeded, except for a thread in [`may_wait`].
+    threads_max: usize,
     stopped: AtomicBool,
-    /// Too many threads are awake. Read after each request, without the lock.
+    /// Whether more than [`CROWDED`] times as many threads are awake as wanted. Read after each
+    /// request, without the lock.
     crowded: AtomicBool,
     state: Mutex<State>,
     /// How long a spare thread sleeps before it ends.
@@ -88,12 +95,13 @@ struct State {
     waiting: usize,
     /// Spare threads; the latest is last.
     spares: Vec<Arc<WorkerSlot>>,
-    seats: Vec<Arc<WorkerSlot>>,
+    /// All threads of the pool.
+    workers: Vec<Arc<WorkerSlot>>,
     /// Buffers of spare threads, for reuse.
     buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
     /// The counts of threads that have ended.
-    past: Counts,
+    ended: Counts,
     over: bool,
     failure: Option<SessionError>,
 }
@@ -105,7 +113,7 @@ struct WorkerSlot {
     /// Changes only under the lock of the pool.
     is_spare: AtomicBool,
     /// Notified when the thread is no longer spare, or the session is over.
-    called: Condvar,
+    woken: Condvar,
     counts: Counts,
 }
 
@@ -119,26 +127,26 @@ impl State {
 
     /// Wakes all spare threads, at the end or at a stop.
     fn wake_spares(&self) {
-        self.spares.iter().for_each(|worker_slot| worker_slot.called.notify_one());
+        self.spares.iter().for_each(|worker_slot| worker_slot.woken.notify_one());
     }
 
     /// Marks the latest spare thread awake, even if it is not asleep yet; false if there is none.
-    fn call_spare(&mut self) -> bool {
+    fn wake_spare(&mut self) -> bool {
         let Some(worker_slot) = self.spares.pop() else { return false };
         worker_slot.is_spare.store(false, Ordering::Relaxed);
         self.awake += 1;
-        worker_slot.called.notify_one();
+        worker_slot.woken.notify_one();
         true
     }
 
     /// Removes a thread that has ended, awake or spare.
     fn remove(&mut self, worker_slot: &Arc<WorkerSlot>) {
         let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, worker_slot);
-        self.seats.retain(is_other);
+        self.workers.retain(is_other);
         self.spares.retain(is_other);
         self.threads -= 1;
         self.awake -= usize::from(!worker_slot.is_spare.load(Ordering::Relaxed));
-        self.past.add(&worker_slot.counts);
+        self.ended.add(&worker_slot.counts);
     }
 }
 
@@ -156,7 +164,7 @@ impl WorkerPool {
             channel,
             agreement,
             threads,
-            most: config.threads_max.max(threads),
+            threads_max: config.threads_max.max(threads),
             stopped: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             idle: config.idle,
@@ -184,8 +192,8 @@ impl WorkerPool {
     /// Returns the number of requests of a kind.
     pub(crate) fn count(&self, opcode: Opcode) -> u64 {
         let state = self.state.lock();
-        let present = state.seats.iter().map(|worker_slot| worker_slot.counts.get(opcode));
-        present.sum::<u64>() + state.past.get(opcode)
+        let present = state.workers.iter().map(|worker_slot| worker_slot.counts.get(opcode));
+        present.sum::<u64>() + state.ended.get(opcode)
     }
 
     /// Stops the pool: later requests are refused.
@@ -206,7 +214,7 @@ impl WorkerPool {
         let failure = state.failure;
         drop(state);
         if all_ended {
-            // `Leaves` recorded any panic.
+            // `ExitGuard` recorded any panic.
             for handle in handles {
                 drop(handle.join());
             }
@@ -224,7 +232,7 @@ impl WorkerPool {
 
     fn is_idle(&self, state: &State) -> bool {
         self.is_stopped()
-            && state.seats.iter().all(|worker_slot| !worker_slot.at_work.load(Ordering::SeqCst))
+            && state.workers.iter().all(|worker_slot| !worker_slot.at_work.load(Ordering::SeqCst))
     }
 
     fn is_stopped(&self) -> bool {
@@ -233,11 +241,12 @@ impl WorkerPool {
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let worker_slot = Arc::new(WorkerSlot::default());
-        let (worker_pool, taken) = (self.clone(), worker_slot.clone());
+        let worker_pool = self.clone();
+        let own_slot = worker_slot.clone();
         let builder = thread::Builder::new().name("fuse".to_owned());
         state.handles.retain(|handle| !handle.is_finished());
-        state.handles.push(builder.spawn(move || worker_pool.run(&taken))?);
-        state.seats.push(worker_slot);
+        state.handles.push(builder.spawn(move || worker_pool.run(&own_slot))?);
+        state.workers.push(worker_slot);
         state.threads += 1;
         state.awake += 1;
         Ok(())
@@ -256,26 +265,26 @@ impl WorkerPool {
         let wanted = if self.is_stopped() { 1 } else { self.wanted() };
         let is_waited_for = state.waiting > 0 || self.is_stopped();
         while state.awake < wanted {
-            let somebody_comes = state.awake > 0 || !is_waited_for;
-            let is_enough = state.threads >= self.most && somebody_comes;
-            if !state.call_spare() && (is_enough || self.add_thread(state).is_err()) {
+            let has_receiver = state.awake > 0 || !is_waited_for;
+            let is_enough = state.threads >= self.threads_max && has_receiver;
+            if !state.wake_spare() && (is_enough || self.add_thread(state).is_err()) {
                 return;
             }
         }
     }
 
     /// Updates and returns `crowded`, after the number of awake or wanted threads has changed.
-    fn judge(&self, state: &State) -> bool {
-        let crowded = state.awake > 2 * self.wanted();
+    fn update_crowded(&self, state: &State) -> bool {
+        let crowded = state.awake > CROWDED * self.wanted();
         self.crowded.store(crowded, Ordering::Relaxed);
         crowded
     }
 
     /// The body of a thread.
     fn run(self: &Arc<Self>, worker_slot: &Arc<WorkerSlot>) {
-        let _leaves = Leaves { worker_pool: self, worker_slot };
-        CREW.set(Some(self.clone()));
-        OWN.set(Some(self.clone()));
+        let _guard = ExitGuard { worker_pool: self, worker_slot };
+        ACTIVE_POOL.set(Some(self.clone()));
+        POOL.set(Some(self.clone()));
         let channel = self.own_channel();
         let mut buffer = self.take_buffer();
         loop {
@@ -286,7 +295,7 @@ impl WorkerPool {
             // After a stop the remaining threads refuse requests, so that no caller hangs.
             if self.becomes_spare(worker_slot) {
                 self.leave_buffer(buffer);
-                if !self.is_called(worker_slot) {
+                if !self.wait_while_spare(worker_slot) {
                     return;
                 }
                 buffer = self.take_buffer();
@@ -307,7 +316,7 @@ impl WorkerPool {
         if self.is_stopped() {
             refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
         } else {
-            self.heed_demand();
+            self.adapt_to_load();
             dispatch(&*self.server, channel, message, self.agreement.flags, &worker_slot.counts);
         }
         worker_slot.at_work.store(false, Ordering::SeqCst);
@@ -318,10 +327,10 @@ impl WorkerPool {
     }
 
     /// Updates the load estimate for a request, and adapts the number of awake threads.
-    fn heed_demand(self: &Arc<Self>) {
+    fn adapt_to_load(self: &Arc<Self>) {
         if self.channel.load_estimate().note() {
             let mut state = self.state.lock();
-            self.judge(&state);
+            self.update_crowded(&state);
             self.replenish(&mut state);
         }
     }
@@ -344,25 +353,25 @@ impl WorkerPool {
             return false;
         }
         let mut state = self.state.lock();
-        if !self.judge(&state) {
+        if !self.update_crowded(&state) {
             return false;
         }
         state.add_spare(worker_slot);
-        self.judge(&state);
+        self.update_crowded(&state);
         true
     }
 
-    /// Sleeps while spare; false if the thread is not needed any more, or the session is over.
-    fn is_called(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
+    /// Sleeps while spare; false if the thread is no longer needed, or the session is over.
+    fn wait_while_spare(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
         let mut state = self.state.lock();
         let is_spare = || worker_slot.is_spare.load(Ordering::Relaxed);
         let mut is_wanted = true;
         while is_spare() && is_wanted && !state.over && !self.is_stopped() {
-            let in_time = worker_slot.called.wait_for(&mut state, self.idle);
+            let in_time = worker_slot.woken.wait_for(&mut state, self.idle);
             is_wanted = in_time || state.spares.len() <= self.threads;
         }
         if is_spare() {
-            // The thread ends: `call_spare` must not find it.
+            // The thread ends: `wake_spare` must not find it.
             state.spares.retain(|spare| !Arc::ptr_eq(spare, worker_slot));
             state.buffers.truncate(self.threads);
         }
@@ -374,7 +383,7 @@ impl WorkerPool {
         state.over = true;
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
-            // Otherwise the other threads might go on for ever, with none to replace them.
+            // The other threads might run for ever, with none to replace them.
             self.stopped.store(true, Ordering::SeqCst);
         }
         state.wake_spares();
@@ -382,10 +391,10 @@ impl WorkerPool {
     }
 }
 
-/// Guard of a thread in [`may_sleep`].
-struct Asleep(Arc<WorkerPool>);
+/// The guard of a thread in [`may_sleep`].
+struct SleepGuard(Arc<WorkerPool>);
 
-impl Asleep {
+impl SleepGuard {
     fn new(worker_pool: Arc<WorkerPool>) -> Self {
         let mut state = worker_pool.state.lock();
         state.awake -= 1;
@@ -395,20 +404,20 @@ impl Asleep {
     }
 }
 
-impl Drop for Asleep {
+impl Drop for SleepGuard {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.awake += 1;
-        self.0.judge(&state);
+        self.0.update_crowded(&state);
         drop(state);
-        CREW.set(Some(self.0.clone()));
+        ACTIVE_POOL.set(Some(self.0.clone()));
     }
 }
 
-/// Guard of a thread in [`may_wait`].
-struct Waits(Arc<WorkerPool>);
+/// The guard of a thread in [`may_wait`].
+struct WaitGuard(Arc<WorkerPool>);
 
-impl Waits {
+impl WaitGuard {
     fn new(worker_pool: Arc<WorkerPool>) -> Self {
         let mut state = worker_pool.state.lock();
         state.waiting += 1;
@@ -418,22 +427,22 @@ impl Waits {
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.0.state.lock().waiting -= 1;
     }
 }
 
-/// Guard that removes a thread from the pool when it ends, also by a panic.
-struct Leaves<'a> {
+/// The guard that removes a thread from the pool when it ends, also by a panic.
+struct ExitGuard<'a> {
     worker_pool: &'a Arc<WorkerPool>,
     worker_slot: &'a Arc<WorkerSlot>,
 }
 
-impl Drop for Leaves<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
-        CREW.set(None);
-        OWN.set(None);
+        ACTIVE_POOL.set(None);
+        POOL.set(None);
         let mut state = self.worker_pool.state.lock();
         state.remove(self.worker_slot);
         if std::thread::panicking() {
@@ -441,12 +450,12 @@ impl Drop for Leaves<'_> {
         }
         self.worker_pool.replenish(&mut state);
         self.worker_pool.changed.notify_all();
-        assert!(state.awake <= state.threads, "who is awake is there");
+        assert!(state.awake <= state.threads, "an awake thread is one of the pool");
     }
 }
 
 impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Crew({} threads)", self.threads())
+        write!(f, "WorkerPool({} threads)", self.threads())
     }
 }
