@@ -1,7 +1,7 @@
 //! One descriptor of the FUSE device.
 //!
 //! 1. A request is answered through the descriptor that it was received from: the kernel knows it
-//!    only there. Notices can be sent through any.
+//!    only there. Notifications can be sent through any.
 //! 2. A message is read and written as a whole, in one call.
 //! 3. A reply that the kernel rejects is dropped if no caller waits for it any more, and is
 //!    followed by EIO if one may.
@@ -109,9 +109,13 @@ impl Channel {
         let _ = self.write(unique, -number, &[]);
     }
 
-    /// Sends a notice.
-    pub(crate) fn notify(&self, notice: wire::Notice, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
-        self.write(0, notice.number(), parts)
+    /// Sends a notification.
+    pub(crate) fn notify(
+        &self,
+        code: wire::NotifyCode,
+        parts: &[IoSlice<'_>],
+    ) -> Result<(), Errno> {
+        self.write(0, code.number(), parts)
     }
 
     fn write(&self, unique: u64, error: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {

@@ -47,7 +47,7 @@ impl Mount {
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         };
         let point = point.canonicalize().map_err(wrong)?;
-        let by_helper = match options.way {
+        let by_helper = match options.method {
             MountMethod::Auto => options.auto_unmount || !rustix::process::geteuid().is_root(),
             MountMethod::Direct => false,
             MountMethod::Helper => true,

@@ -1,11 +1,11 @@
-//! Notices to the kernel, which invalidate its caches.
+//! Notifications to the kernel, which invalidate its caches.
 //!
-//! 1. A notice of a name takes the kernel's lock of its directory (`i_rwsem`), which the kernel
-//!    also holds while it waits for requests about that directory. So it must not be sent before
-//!    such a request is answered, nor by a thread that holds a lock that serving one needs.
-//! 2. A notice of a node takes no such lock, but waits for its contents: dirty pages are written
-//!    back first, by requests that other threads serve. So a thread that serves a request sends it
-//!    in [`may_wait`](crate::may_wait).
+//! 1. A notification of a name takes the kernel's lock of its directory (`i_rwsem`), which the
+//!    kernel also holds while it waits for requests about that directory. So it must not be sent
+//!    before such a request is answered, nor by a thread that holds a lock that serving one needs.
+//! 2. A notification of a node takes no such lock, but waits for its contents: dirty pages are
+//!    written back first, by requests that other threads serve. So a thread that serves a request
+//!    sends it in [`may_wait`](crate::may_wait).
 
 use std::io::IoSlice;
 
@@ -15,9 +15,9 @@ use zerocopy::IntoBytes;
 
 use crate::channel::Channel;
 use crate::values::{Name, NodeId};
-use crate::wire::{self, Notice};
+use crate::wire::{self, NotifyCode};
 
-/// Sends notices to one mount.
+/// Sends notifications to one mount.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     channel: Arc<Channel>,
@@ -49,8 +49,8 @@ impl Notifier {
             Invalidation::Attributes => (-1, 0),
             Invalidation::Contents { offset, length } => (clamp(offset), length.map_or(0, clamp)),
         };
-        let out = wire::NoticeInode { ino: node.0, off, len };
-        self.send(Notice::InvalidateInode, &[IoSlice::new(out.as_bytes())])
+        let out = wire::NotifyInvalInode { ino: node.0, off, len };
+        self.send(NotifyCode::InvalidateInode, &[IoSlice::new(out.as_bytes())])
     }
 
     /// Invalidates a cached name, found or absent; false if it was not cached.
@@ -64,31 +64,31 @@ impl Notifier {
         expire: bool,
     ) -> Result<bool, Errno> {
         let flags = if expire { wire::EXPIRE_ONLY } else { 0 };
-        let out = wire::NoticeEntry { parent: parent.0, namelen: length_of(name), flags };
-        self.send_named(Notice::InvalidateEntry, out.as_bytes(), name)
+        let out = wire::NotifyInvalEntry { parent: parent.0, namelen: length_of(name), flags };
+        self.send_named(NotifyCode::InvalidateEntry, out.as_bytes(), name)
     }
 
     /// Removes a deleted name from the cache, and notifies inotify(7) watches; false if it was not
     /// cached.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: Name<'_>) -> Result<bool, Errno> {
         let namelen = length_of(name);
-        let out = wire::NoticeDelete { parent: parent.0, child: child.0, namelen, padding: 0 };
-        self.send_named(Notice::Delete, out.as_bytes(), name)
+        let out = wire::NotifyDelete { parent: parent.0, child: child.0, namelen, padding: 0 };
+        self.send_named(NotifyCode::Delete, out.as_bytes(), name)
     }
 
     /// Wakes the pollers that registered with this number.
     pub fn wake_poll(&self, poll: u64) -> Result<bool, Errno> {
-        let out = wire::NoticePoll { kh: poll };
-        self.send(Notice::Poll, &[IoSlice::new(out.as_bytes())])
+        let out = wire::NotifyPollWakeup { kh: poll };
+        self.send(NotifyCode::Poll, &[IoSlice::new(out.as_bytes())])
     }
 
-    fn send_named(&self, notice: Notice, out: &[u8], name: Name<'_>) -> Result<bool, Errno> {
+    fn send_named(&self, code: NotifyCode, out: &[u8], name: Name<'_>) -> Result<bool, Errno> {
         let parts = [out, name.as_bytes(), &[0]].map(IoSlice::new);
-        self.send(notice, &parts)
+        self.send(code, &parts)
     }
 
-    fn send(&self, notice: Notice, parts: &[IoSlice<'_>]) -> Result<bool, Errno> {
-        match self.channel.notify(notice, parts) {
+    fn send(&self, code: NotifyCode, parts: &[IoSlice<'_>]) -> Result<bool, Errno> {
+        match self.channel.notify(code, parts) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error),

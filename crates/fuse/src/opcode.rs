@@ -113,7 +113,7 @@ opcodes! {
     Ioctl = 39,
     /// Returns the readiness of a file.
     Poll = 40,
-    /// Answers a notice.
+    /// Answers a notification.
     NotifyReply = 41,
     /// Drops references to many nodes; not answered.
     BatchForget = 42,

@@ -59,7 +59,7 @@ impl Session {
         self.mount.number()
     }
 
-    /// Returns a sender of notices to the kernel.
+    /// Returns a sender of notifications to the kernel.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.worker_pool.channel().clone())
     }

@@ -6,11 +6,13 @@
 //!    without padding, and is asserted at its declaration.
 //! 3. Nothing is validated here: `parse` converts messages to types that are always valid.
 
-mod notices;
+mod notify;
 mod replies;
 mod requests;
 
-pub(crate) use notices::{EXPIRE_ONLY, Notice, NoticeDelete, NoticeEntry, NoticeInode, NoticePoll};
+pub(crate) use notify::{
+    EXPIRE_ONLY, NotifyCode, NotifyDelete, NotifyInvalEntry, NotifyInvalInode, NotifyPollWakeup,
+};
 pub(crate) use replies::*;
 pub(crate) use requests::*;
 

@@ -205,7 +205,7 @@ struct Line {
 /// Returns the lines of a table of mounts (`/proc/PID/mountinfo`) that are mounts of userbtrfs with
 /// this device number, `MAJOR:MINOR`.
 fn mounts_of(table: &[u8], device: &str) -> Vec<Line> {
-    let kinds = ["fuse", "fuseblk"].map(|way| format!("{way}.{KIND}").into_bytes());
+    let kinds = ["fuse", "fuseblk"].map(|kind| format!("{kind}.{KIND}").into_bytes());
     let ours = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let end = fields.iter().position(|field| *field == b"-")?;

@@ -59,7 +59,7 @@ pub struct MountOptions {
     /// The maximum size of a read in bytes, if lower than the limit of messages.
     pub max_read: Option<u32>,
     /// How to mount.
-    pub way: MountMethod,
+    pub method: MountMethod,
     /// Unmounts when this process ends, however it does: the helper mounts, and watches it. Not
     /// for block devices.
     pub auto_unmount: bool,

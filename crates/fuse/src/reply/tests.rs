@@ -1,5 +1,5 @@
-//! Tests of the replies and notices that are sent to the kernel. A SEQPACKET socket, which keeps
-//! messages separate, replaces the device.
+//! Tests of the replies and notifications that are sent to the kernel. A SEQPACKET socket, which
+//! keeps messages separate, replaces the device.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use userbtrfs_fuse::{Mount, MountError, MountMethod, MountOptions};
 use userbtrfs_testkit::test_env::{fuse_or_skip, skip, until};
 
 use crate::harness::{Mounted, config, options};
-use crate::memory::Ways;
+use crate::memory::Behavior;
 
 /// A loop device of a file. Dropping this detaches it.
 struct LoopDevice {
@@ -52,8 +52,8 @@ impl Drop for LoopDevice {
 #[test]
 fn unmounting_waits_for_the_server() {
     let Some(device) = LoopDevice::new() else { return };
-    let ways = Ways { destroy_takes: 300, ..Ways::default() };
-    let mounted = Mounted::with(ways, &config(), &device.options()).unwrap();
+    let behavior = Behavior { destroy_takes: 300, ..Behavior::default() };
+    let mounted = Mounted::with(behavior, &config(), &device.options()).unwrap();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.starts_with(&device.path)).unwrap();
     assert!(line.contains(" fuseblk.memory "), "{line}");
@@ -68,7 +68,7 @@ fn unmounting_waits_for_the_server() {
 #[test]
 fn sync_reaches_the_server() {
     let Some(device) = LoopDevice::new() else { return };
-    let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    let mounted = Mounted::with(Behavior::default(), &config(), &device.options()).unwrap();
     rustix::fs::syncfs(File::open(mounted.root()).unwrap()).unwrap();
     rustix::fs::syncfs(File::open(mounted.root()).unwrap()).unwrap();
     assert!(mounted.memory.seen.change(|state| state.syncs) >= 2);
@@ -77,7 +77,7 @@ fn sync_reaches_the_server() {
 #[test]
 fn device_in_use_is_released_after_the_last_close() {
     let Some(device) = LoopDevice::new() else { return };
-    let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    let mounted = Mounted::with(Behavior::default(), &config(), &device.options()).unwrap();
     let file = File::create_new(mounted.path("file")).unwrap();
     assert!(mounted.session.unmount().unwrap_err().is_busy());
     mounted.session.stop().unwrap();
@@ -92,7 +92,7 @@ fn device_in_use_is_released_after_the_last_close() {
 #[test]
 fn a_block_device_is_not_mounted_by_the_helper() {
     let Some(device) = LoopDevice::new() else { return };
-    let options = MountOptions { way: MountMethod::Helper, ..device.options() };
+    let options = MountOptions { method: MountMethod::Helper, ..device.options() };
     let point = tempfile::TempDir::new().unwrap();
     let refused = Mount::new(point.path(), &options).unwrap_err();
     assert_eq!(refused, MountError::BlockDevice);

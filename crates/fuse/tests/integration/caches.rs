@@ -90,7 +90,7 @@ fn absent_name_is_cached_until_invalidated() {
 }
 
 #[test]
-fn deleted_name_is_absent_after_its_notice() {
+fn deleted_name_is_absent_after_its_notification() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.path("file"), "x").unwrap();
     let file = node(&mounted, "file");

@@ -8,7 +8,7 @@ use userbtrfs_fuse::{Config, InitFlags};
 use userbtrfs_testkit::test_env::until;
 
 use crate::harness::{Mounted, config, options};
-use crate::memory::Ways;
+use crate::memory::Behavior;
 
 const MANY: usize = 10_000;
 
@@ -16,7 +16,7 @@ const MANY: usize = 10_000;
 fn mounted_with(flag: InitFlags, is_set: bool) -> Option<Mounted> {
     let mut flags = InitFlags::LOCAL_DISK;
     flags.set(flag, is_set);
-    Mounted::with(Ways::default(), &Config { flags, ..config() }, &options())
+    Mounted::with(Behavior::default(), &Config { flags, ..config() }, &options())
 }
 
 fn names(mounted: &Mounted) -> Vec<String> {

@@ -17,7 +17,7 @@ use userbtrfs_testkit::test_env::{
 };
 
 use crate::harness::{Mounted, config, options};
-use crate::memory::{Memory, Ways};
+use crate::memory::{Behavior, Memory};
 
 fn mounts() -> String {
     fs::read_to_string("/proc/self/mounts").unwrap()
@@ -58,7 +58,7 @@ fn mount_as_user(point: &Path) {
     );
     for _ in 0..2 {
         let mount = Mount::new(point, &options).unwrap();
-        let memory = userbtrfs_sync::Arc::new(Memory::new(Ways::default()));
+        let memory = userbtrfs_sync::Arc::new(Memory::new(Behavior::default()));
         let session = Session::start(mount, memory, &config()).unwrap();
         let file = File::create_new(point.join("file")).unwrap();
         (&file, b"written before the end").write();
@@ -222,7 +222,7 @@ fn panic_fails_its_request_and_is_reported_at_the_end() {
 fn mount_table_shows_the_options() {
     let flags = MountFlags::READ_ONLY | MountFlags::NO_SUID | MountFlags::ALLOW_OTHER;
     let options = MountOptions { flags, ..options() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config(), &options) else { return };
     let all = mounts();
     let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap())).unwrap();
     assert!(line.starts_with("memory,\\040in\\040a\\040test "), "{line}");
@@ -238,8 +238,8 @@ fn the_helper_mounts_and_unmounts() {
     if !fuse_or_skip() || !has_program("fusermount3") {
         return;
     }
-    let options = MountOptions { way: MountMethod::Helper, ..options() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
+    let options = MountOptions { method: MountMethod::Helper, ..options() };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config(), &options) else { return };
     let all = mounts();
     let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap())).unwrap();
     assert!(line.starts_with("memory,\\040in\\040a\\040test "), "{line}");
@@ -252,12 +252,12 @@ fn the_helper_mounts_and_unmounts() {
 
 #[test]
 fn a_mount_needs_no_options() {
-    for way in [MountMethod::Direct, MountMethod::Helper] {
-        if !fuse_or_skip() || (way == MountMethod::Helper && !has_program("fusermount3")) {
+    for method in [MountMethod::Direct, MountMethod::Helper] {
+        if !fuse_or_skip() || (method == MountMethod::Helper && !has_program("fusermount3")) {
             return;
         }
-        let options = MountOptions { way, ..MountOptions::default() };
-        let mounted = Mounted::with(Ways::default(), &config(), &options).unwrap();
+        let options = MountOptions { method, ..MountOptions::default() };
+        let mounted = Mounted::with(Behavior::default(), &config(), &options).unwrap();
         let all = mounts();
         let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap()));
         assert!(line.unwrap().starts_with("fuse /"), "{line:?}");
@@ -284,7 +284,7 @@ fn a_session_begins_once_the_filesystem_can_be_used() {
     }
     let directory = TempDir::new().unwrap();
     let mount = Mount::new(directory.path(), &options()).unwrap();
-    let memory = userbtrfs_sync::Arc::new(Memory::new(Ways::default()));
+    let memory = userbtrfs_sync::Arc::new(Memory::new(Behavior::default()));
     let session = Session::start(mount, memory, &config()).unwrap();
     let agreed = session.agreement();
     assert!(agreed.flags.contains(userbtrfs_fuse::InitFlags::WRITEBACK_CACHE), "{agreed:?}");

@@ -9,7 +9,7 @@ use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, NodeId,
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::test_env::{fuse_or_skip, until};
 
-use crate::memory::{Memory, Ways};
+use crate::memory::{Behavior, Memory};
 
 /// A mounted filesystem in memory. It is unmounted before its directory is removed.
 pub(crate) struct Mounted {
@@ -21,26 +21,30 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Mounts with all caches and without OPEN; `None` if FUSE is not available.
     pub(crate) fn new() -> Option<Self> {
-        Self::with(Ways::default(), &config(), &options())
+        Self::with(Behavior::default(), &config(), &options())
     }
 
-    pub(crate) fn with(ways: Ways, config: &Config, options: &MountOptions) -> Option<Self> {
+    pub(crate) fn with(
+        behavior: Behavior,
+        config: &Config,
+        options: &MountOptions,
+    ) -> Option<Self> {
         if !fuse_or_skip() {
             return None;
         }
         let directory = TempDir::new().unwrap();
         let mount = Mount::new(directory.path(), options).unwrap();
-        let memory = Arc::new(Memory::new(ways));
+        let memory = Arc::new(Memory::new(behavior));
         let session = Session::start(mount, memory.clone(), config).unwrap();
         Some(Self { session, memory, _directory: directory })
     }
 
     /// Mounts with OPEN.
     pub(crate) fn with_open() -> Option<Self> {
-        let ways = Ways { opens: true, ..Ways::default() };
+        let behavior = Behavior { opens: true, ..Behavior::default() };
         let flags =
             InitFlags::LOCAL_DISK & !(InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT);
-        Self::with(ways, &Config { flags, ..config() }, &options())
+        Self::with(behavior, &Config { flags, ..config() }, &options())
     }
 
     /// Unmounts, and retries while busy: a program that another test is starting may have

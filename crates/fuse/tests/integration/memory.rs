@@ -20,14 +20,14 @@ use super::tree::{Content, Directory, Tree};
 /// The filesystem.
 pub(crate) struct Memory {
     tree: Mutex<Tree>,
-    pub(crate) ways: Ways,
+    pub(crate) behavior: Behavior,
     pub(crate) seen: Arc<Seen>,
     notifier: OnceLock<Notifier>,
 }
 
 /// The options of the server.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Ways {
+pub(crate) struct Behavior {
     /// OPEN and OPENDIR are served.
     pub(crate) opens: bool,
     /// The time that DESTROY takes, in milliseconds.
@@ -77,9 +77,9 @@ impl Seen {
 }
 
 impl Memory {
-    pub(crate) fn new(ways: Ways) -> Self {
+    pub(crate) fn new(behavior: Behavior) -> Self {
         let tree = Mutex::new(Class::InodeState, Tree::new());
-        Self { tree, ways, seen: Arc::new(Seen::new()), notifier: OnceLock::new() }
+        Self { tree, behavior, seen: Arc::new(Seen::new()), notifier: OnceLock::new() }
     }
 
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Tree) -> R) -> R {
@@ -136,7 +136,7 @@ impl Server for Memory {
     }
 
     fn destroy(&self, _: &Request, reply: Reply<()>) {
-        std::thread::sleep(std::time::Duration::from_millis(self.ways.destroy_takes));
+        std::thread::sleep(std::time::Duration::from_millis(self.behavior.destroy_takes));
         self.seen.change(|state| state.destroyed = true);
         reply.succeed(&());
     }
@@ -212,7 +212,7 @@ impl Server for Memory {
 
     fn open(&self, request: &Request, open: &Open, reply: Reply<Opened>) {
         self.seen.change(|state| state.opens += 1);
-        if !self.ways.opens {
+        if !self.behavior.opens {
             return reply.fail(Errno::NOSYS);
         }
         if open.flags.contains(OFlags::TRUNC) {
@@ -223,7 +223,7 @@ impl Server for Memory {
 
     fn opendir(&self, _: &Request, _: &Open, reply: Reply<Opened>) {
         self.seen.change(|state| state.opens += 1);
-        if !self.ways.opens {
+        if !self.behavior.opens {
             return reply.fail(Errno::NOSYS);
         }
         reply.succeed(&Opened { handle: Handle(6), flags: OpenedFlags::empty() });

@@ -14,7 +14,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_testkit::test_env::{fuse_or_skip, is_apart, until};
 
 use crate::harness::{Mounted, config, options};
-use crate::memory::Ways;
+use crate::memory::Behavior;
 
 /// Starts sync(1) on this file.
 fn sync_program(mounted: &Mounted, name: &str) -> Child {
@@ -108,7 +108,7 @@ fn memory() -> u64 {
 fn no_more_requests_sleep_than_there_may_be_threads() {
     const MOST: usize = 4;
     let config = Config { threads: 2, threads_max: MOST, ..config() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config, &options()) else { return };
     let seen = &mounted.memory.seen;
     let create = |number| File::create_new(mounted.path(&format!("slow-{number}"))).unwrap();
     let files: Vec<_> = (0..3 * MOST).map(create).collect();
@@ -162,7 +162,7 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
 fn threads_that_nobody_needs_end_after_a_while() {
     const SLEEPERS: usize = 20;
     let config = Config { idle: Duration::from_millis(200), ..config() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config, &options()) else { return };
     let seen = &mounted.memory.seen;
     for round in 0..3 {
         seen.change(|state| (state.sleepers, state.sleepers_may_go) = (0, false));
@@ -210,7 +210,7 @@ fn a_program_alone_is_served_by_two_threads_and_many_by_all() {
         return;
     }
     let config = Config { threads: 8, ..config() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config, &options()) else { return };
     let slow = File::create_new(mounted.path("slow-0")).unwrap();
     let make_dirs = |name: &str| {
         for number in 0..300 {
@@ -282,7 +282,7 @@ fn a_call_for_a_thread_wakes_one() {
 #[test]
 fn a_thread_receives_requests_even_if_the_maximum_sleep() {
     let config = Config { threads: 1, threads_max: 2, ..config() };
-    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let Some(mounted) = Mounted::with(Behavior::default(), &config, &options()) else { return };
     // Each seek has dirty data written back before it is answered, by a request that another
     // thread has to serve.
     let seeker = |number: usize| {

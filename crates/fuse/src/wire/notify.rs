@@ -1,11 +1,11 @@
-//! Notices of a server to the kernel: the number of the request is zero, and the error field is
-//! the kind of the notice.
+//! Notifications of a server to the kernel (`FUSE_NOTIFY_*`): the number of the request is zero,
+//! and the error field is the code.
 
 use super::layouts;
 
-/// The kinds of notices that are sent.
+/// The codes of notifications that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum NotifyCode {
     /// A node that was polled is ready.
     Poll,
     /// Cached data of a node is stale.
@@ -16,8 +16,8 @@ pub(crate) enum Notice {
     Delete,
 }
 
-impl Notice {
-    /// Returns the number of the kind.
+impl NotifyCode {
+    /// Returns the number of the code.
     pub(crate) fn number(self) -> i32 {
         match self {
             Self::Poll => 1,
@@ -30,13 +30,13 @@ impl Notice {
 
 layouts! {
     /// The poll handle that is ready.
-    NoticePoll[8] { kh: u64 }
+    NotifyPollWakeup[8] { kh: u64 }
     /// A negative offset means only the attributes; a length of zero or less, to the end.
-    NoticeInode[24] { ino: u64, off: i64, len: i64 }
+    NotifyInvalInode[24] { ino: u64, off: i64, len: i64 }
     /// A name and a NUL follow.
-    NoticeEntry[16] { parent: u64, namelen: u32, flags: u32 }
+    NotifyInvalEntry[16] { parent: u64, namelen: u32, flags: u32 }
     /// A name and a NUL follow.
-    NoticeDelete[24] { parent: u64, child: u64, namelen: u32, padding: u32 }
+    NotifyDelete[24] { parent: u64, child: u64, namelen: u32, padding: u32 }
 }
 
 /// The name is looked up again at its next use, and not dropped.
