@@ -22,7 +22,7 @@ pub trait Device: Send + Sync {
 
     /// Marks the device as about to be closed: openers wait for that from now on, and are not
     /// refused. This cannot be undone.
-    fn closing(&self) {}
+    fn mark_closing(&self) {}
 
     /// Starts a batch. Blocks while more requests are in flight than the queue holds. Requests
     /// that gain nothing by being in flight are done before this returns.

@@ -126,8 +126,8 @@ impl Device for DropWritesDevice {
         self.below.is_read_only()
     }
 
-    fn closing(&self) {
-        self.below.closing();
+    fn mark_closing(&self) {
+        self.below.mark_closing();
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -62,17 +62,18 @@ impl FileDevice {
 
     /// Publishes the device number of the mount that serves this image, which
     /// [`mount_of_holder`](crate::mount_of_holder) returns until it is
-    /// [closing](Device::closing). No effect if the device is not locked.
-    pub fn serves(&self, mount: u64) {
+    /// [closing](Device::mark_closing). No effect if the device is not locked.
+    pub fn publish_mount(&self, mount: u64) {
         if let Some(lock) = &self.file.lock {
-            lock.serves(mount);
+            lock.publish_mount(mount);
         }
     }
 
-    /// Withdraws what [`Self::serves`] published: another mount of the image is still served.
-    pub fn serves_no_more(&self, mount: u64) {
+    /// Withdraws what [`Self::publish_mount`] published: another mount of the image is still
+    /// served.
+    pub fn withdraw_mount(&self, mount: u64) {
         if let Some(lock) = &self.file.lock {
-            lock.serves_no_more(mount);
+            lock.withdraw_mount(mount);
         }
     }
 
@@ -142,9 +143,9 @@ impl Device for FileDevice {
         !self.file.is_writable
     }
 
-    fn closing(&self) {
+    fn mark_closing(&self) {
         if let Some(lock) = &self.file.lock {
-            lock.closing();
+            lock.mark_closing();
         }
     }
 

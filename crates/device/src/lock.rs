@@ -1,24 +1,24 @@
 //! The lock of an image that is open for writing, or for reading with writers excluded.
 //!
-//! A writer locks two bytes of the file: `DOOR`, byte 0, and `ROOM`, byte 1. They are open file
-//! description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; they conflict with the locks of every
-//! other open file description, of this process and of others; and they end with the description,
-//! so that a process that dies leaves none behind.
+//! A writer locks two bytes of the file: `OPEN_BYTE`, byte 0, and `USE_BYTE`, byte 1. They are open
+//! file description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; they conflict with the locks of
+//! every other open file description, of this process and of others; and they end with the
+//! description, so that a process that dies leaves none behind.
 //!
-//! 1. A writer holds `ROOM` from before its first read of the image until its last request is
+//! 1. A writer holds `USE_BYTE` from before its first read of the image until its last request is
 //!    done. There are therefore never two writers.
-//! 2. A holder of `ROOM` is *open* while it holds `DOOR`, and *closing* once it has released
-//!    `DOOR`, which it never takes again.
-//! 3. An opener takes `DOOR` first, and does not wait for it: its holder is open, or will be when
-//!    the holder of `ROOM` is gone. The opener is refused if `DOOR` is held.
-//! 4. An opener that holds `DOOR` waits for `ROOM`: the holder of `ROOM` has released `DOOR`, so it
-//!    is closing. At most one opener waits, and only for the holder to end.
-//! 5. Every opener takes `DOOR` before `ROOM`, so there is no deadlock.
-//! 6. A reader that excludes writers (`in_peace`) takes shared locks of both bytes: a writer is
-//!    refused meanwhile, and such a reader is refused while a writer is open.
+//! 2. A holder of `USE_BYTE` is *open* while it holds `OPEN_BYTE`, and *closing* once it has
+//!    released `OPEN_BYTE`, which it never takes again.
+//! 3. An opener takes `OPEN_BYTE` first, and does not wait for it: its holder is open, or will be
+//!    when the holder of `USE_BYTE` is gone. The opener is refused if `OPEN_BYTE` is held.
+//! 4. An opener that holds `OPEN_BYTE` waits for `USE_BYTE`: the holder of `USE_BYTE` has released
+//!    `OPEN_BYTE`, so it is closing. At most one opener waits, and only for the holder to end.
+//! 5. Every opener takes `OPEN_BYTE` before `USE_BYTE`, so there is no deadlock.
+//! 6. A reader that excludes writers (`exclude_writers`) takes shared locks of both bytes: a writer
+//!    is refused meanwhile, and such a reader is refused while a writer is open.
 //! 7. A plain reader takes neither, and waits only for a holder that is closing, so that it reads
-//!    what the holder leaves. (It does not wait if another opener, which holds `DOOR`, is already
-//!    waiting.)
+//!    what the holder leaves. (It does not wait if another opener, which holds `OPEN_BYTE`, is
+//!    already waiting.)
 //! 8. A holder that serves a mount publishes the device number of the mount, by a lock of the byte
 //!    at that number, counted from byte 3, until it is *closing*. A mount may be gone before its
 //!    server notices: an opener that finds the number can wait for the server to do so.
@@ -39,10 +39,10 @@ use nix::libc;
 use crate::error::DeviceError;
 use crate::loop_device;
 
-const DOOR: libc::off_t = 0;
-const ROOM: libc::off_t = 1;
-/// The byte of mount number 0: not adjacent to `ROOM`, since the kernel merges adjacent locks.
-const MOUNTS: libc::off_t = 3;
+const OPEN_BYTE: libc::off_t = 0;
+const USE_BYTE: libc::off_t = 1;
+/// The byte of mount number 0: not adjacent to `USE_BYTE`, since the kernel merges adjacent locks.
+const MOUNT_BYTES: libc::off_t = 3;
 /// The length of a range that has no end.
 const ALL: libc::off_t = 0;
 
@@ -85,34 +85,34 @@ impl ImageLock {
             other => DeviceError::NoLocks { device: name.into(), source: io::Error::from(other) },
         };
         let bytes = |start| bytes(kind.of_bytes(), start, 1);
-        set(&file, &bytes(DOOR)).map_err(failed)?;
-        wait(&file, &bytes(ROOM)).map_err(failed)?;
+        set(&file, &bytes(OPEN_BYTE)).map_err(failed)?;
+        wait(&file, &bytes(USE_BYTE)).map_err(failed)?;
         Ok(ImageLock { file, kind })
     }
 
     /// Returns whether a conflicting lock is held through another path to the image.
-    pub(crate) fn meets_another(&self, ways: &[PathBuf]) -> bool {
-        let is_held = |file: File| blocking(&file, self.kind, DOOR, 2).is_some();
-        ways.iter().any(|way| loop_device::open_way(way).is_some_and(is_held))
+    pub(crate) fn conflicts_elsewhere(&self, paths: &[PathBuf]) -> bool {
+        let is_held = |file: File| blocking(&file, self.kind, OPEN_BYTE, 2).is_some();
+        paths.iter().any(|path| loop_device::open_path(path).is_some_and(is_held))
     }
 
     /// Marks the image as *closing*: openers wait from now on.
-    pub(crate) fn closing(&self) {
-        // If it fails `DOOR` stays locked: openers are refused until the end, which is safe.
-        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 1));
-        let _ = set(&self.file, &bytes(libc::F_UNLCK, MOUNTS, ALL));
+    pub(crate) fn mark_closing(&self) {
+        // If it fails `OPEN_BYTE` stays locked: openers are refused until the end, which is safe.
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, OPEN_BYTE, 1));
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, MOUNT_BYTES, ALL));
     }
 
     /// Publishes the device number of the mount that is served.
-    pub(crate) fn serves(&self, mount: u64) {
+    pub(crate) fn publish_mount(&self, mount: u64) {
         // If it fails, openers do not wait for the server to notice the end of the mount.
         if let Some(at) = place_of(mount) {
             let _ = set(&self.file, &bytes(self.kind.of_bytes(), at, 1));
         }
     }
 
-    /// Withdraws what [`Self::serves`] published.
-    pub(crate) fn serves_no_more(&self, mount: u64) {
+    /// Withdraws what [`Self::publish_mount`] published.
+    pub(crate) fn withdraw_mount(&self, mount: u64) {
         if let Some(at) = place_of(mount) {
             let _ = set(&self.file, &bytes(libc::F_UNLCK, at, 1));
         }
@@ -120,12 +120,12 @@ impl ImageLock {
 }
 
 fn place_of(mount: u64) -> Option<libc::off_t> {
-    libc::off_t::try_from(mount).ok()?.checked_add(MOUNTS)
+    libc::off_t::try_from(mount).ok()?.checked_add(MOUNT_BYTES)
 }
 
 /// Waits while another holder of the file is closing; `file` is open for reading.
 pub(crate) fn wait_while_closing(file: &File) {
-    while !is_held(file, DOOR) && is_held(file, ROOM) {
+    while !is_held(file, OPEN_BYTE) && is_held(file, USE_BYTE) {
         thread::sleep(PAUSE);
     }
 }
@@ -135,8 +135,8 @@ pub(crate) fn wait_while_closing(file: &File) {
 pub fn mount_of_holder(image: &Path) -> Option<u64> {
     let kind = image.metadata().ok()?.file_type();
     let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
-    let place = blocking(&file, LockKind::Exclusive, MOUNTS, ALL)?;
-    u64::try_from(place - MOUNTS).ok()
+    let place = blocking(&file, LockKind::Exclusive, MOUNT_BYTES, ALL)?;
+    u64::try_from(place - MOUNT_BYTES).ok()
 }
 
 /// Returns whether a writer has locked this byte.
@@ -161,7 +161,7 @@ impl Drop for ImageLock {
     /// Unlocks explicitly. Closing the description does not release the locks while a forked
     /// process that has not called `exec` yet shares it.
     fn drop(&mut self) {
-        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, ALL));
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, OPEN_BYTE, ALL));
     }
 }
 

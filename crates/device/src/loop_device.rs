@@ -28,7 +28,7 @@ pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
 }
 
 /// Returns the other paths to an image: the loop devices over a file, or the file of a loop device.
-pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
+pub(crate) fn other_paths(image: &Metadata) -> Vec<PathBuf> {
     if image.file_type().is_block_device() {
         let (major, minor) = (major(image.rdev()), minor(image.rdev()));
         let device = format!("/sys/dev/block/{major}:{minor}");
@@ -40,8 +40,8 @@ pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
 
 /// Opens such a path for reading, if it is a regular file or a block device. It may have been
 /// replaced by another kind of file, whose opening could block or have side effects.
-pub(crate) fn open_way(way: &Path) -> Option<File> {
-    let found = open(way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+pub(crate) fn open_path(path: &Path) -> Option<File> {
+    let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let kind = FileType::from_raw_mode(fstat(&found).ok()?.st_mode);
     let is_image = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
     let same = format!("/proc/self/fd/{}", found.as_raw_fd());
@@ -92,9 +92,9 @@ mod tests {
         let kind = FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), kind, Mode::RUSR, 0).unwrap();
         std::os::unix::fs::symlink("fifo", at("link")).unwrap();
-        assert!(open_way(&at("file")).is_some());
+        assert!(open_path(&at("file")).is_some());
         // Opening it would block until there is a writer.
-        assert!(open_way(&at("fifo")).is_none() && open_way(&at("link")).is_none());
-        assert!(open_way(folder.path()).is_none() && open_way(&at("nothing")).is_none());
+        assert!(open_path(&at("fifo")).is_none() && open_path(&at("link")).is_none());
+        assert!(open_path(folder.path()).is_none() && open_path(&at("nothing")).is_none());
     }
 }

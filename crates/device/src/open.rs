@@ -6,7 +6,7 @@
 //!    file locked; its partition table is not looked at again.
 //! 3. The alignment of a direct file divides its length and the start of the region, so that
 //!    rounding a request outwards never leaves the file, nor the region at its start.
-//! 4. A file open for writing, or for reading with writers excluded (`in_peace`), is locked
+//! 4. A file open for writing, or for reading with writers excluded (`exclude_writers`), is locked
 //!    ([`ImageLock`]) before it is measured, and unlocked after its last request; the file that is
 //!    used is the one that is locked.
 //! 5. A file whose large requests bypass the page cache is not read ahead: the page cache holds
@@ -86,13 +86,13 @@ pub struct FileOptions {
     /// The bytes that are the device. The lock is of the whole file all the same.
     pub region: Region,
     /// Open for writes and discards too. Only one writer may have the device open: a second is
-    /// refused while the first is open, and waits while it is [closing](crate::Device::closing).
-    /// A plain reader is not refused, and waits likewise.
+    /// refused while the first is open, and waits while it is
+    /// [closing](crate::Device::mark_closing). A plain reader is not refused, and waits likewise.
     pub writable: bool,
     /// Take a shared lock when opening for reading: opening fails while a writer has the device,
     /// and a writer cannot open it until this is closed. Other readers are not affected. No effect
     /// if the file cannot be locked.
-    pub in_peace: bool,
+    pub exclude_writers: bool,
     /// Lock the file where these options ask for that? Without a lock the caller sees to it that
     /// nobody else has the file open; it is for filesystems that have no locks.
     pub lock: bool,
@@ -113,7 +113,7 @@ impl Default for FileOptions {
         FileOptions {
             region: Region::Whole,
             writable: false,
-            in_peace: false,
+            exclude_writers: false,
             lock: true,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
@@ -286,7 +286,7 @@ fn lock(
     if !options.lock {
         return Ok(None);
     }
-    let kind = match (options.writable, options.in_peace) {
+    let kind = match (options.writable, options.exclude_writers) {
         (true, _) => LockKind::Exclusive,
         (false, true) => LockKind::Shared,
         (false, false) => {
@@ -298,11 +298,11 @@ fn lock(
         Err(DeviceError::NoLocks { .. }) if kind == LockKind::Shared => return Ok(None),
         taken => taken?,
     };
-    let ways = loop_device::other_ways(metadata);
-    if lock.meets_another(&ways) {
+    let other_paths = loop_device::other_paths(metadata);
+    if lock.conflicts_elsewhere(&other_paths) {
         return Err(DeviceError::Locked { device: name.into() });
     }
-    if options.writable && metadata.is_file() && loop_device::is_mounted(&ways) {
+    if options.writable && metadata.is_file() && loop_device::is_mounted(&other_paths) {
         Err(DeviceError::InUse { device: name.into() })
     } else {
         Ok(Some(lock))

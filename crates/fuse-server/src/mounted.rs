@@ -111,7 +111,7 @@ impl Mounted {
     pub fn wait(&self) {
         self.session.wait_over();
         if self.served.context.member.is_last() {
-            self.served.context.filesystem.closing();
+            self.served.context.filesystem.mark_closing();
         }
     }
 

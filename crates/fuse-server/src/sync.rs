@@ -35,7 +35,7 @@ impl SyncOps<'_> {
         let Context { filesystem, member, lookup_counts, .. } = self.context;
         let is_last = member.is_last();
         if is_last {
-            filesystem.closing();
+            filesystem.mark_closing();
         }
         drop(lookup_counts.clear());
         // After a shutdown the error is expected: its caller chose what is durable.

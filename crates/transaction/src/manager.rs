@@ -147,7 +147,7 @@ impl TransactionManager {
 
     /// Commits, and opens the image to the next writer. No other thread uses the manager any more.
     pub fn close(&self) -> Result<()> {
-        self.volume().closing();
+        self.volume().mark_closing();
         self.worker.stop();
         self.commit()
     }

@@ -106,9 +106,9 @@ impl Volume {
     }
 
     /// Announces that the volume, which is open for writing, will soon be closed: see
-    /// [`Device::closing`].
-    pub fn closing(&self) {
-        self.device().closing();
+    /// [`Device::mark_closing`].
+    pub fn mark_closing(&self) {
+        self.device().mark_closing();
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), WriteError> {

@@ -314,7 +314,7 @@ fn device_reopens_after_a_dropped_ticket() {
             let large = device.file.way_of(&read(&(0..LEN)));
             let users = [Arc::strong_count(&device.file), Arc::strong_count(large)];
             assert_eq!(users, [1, 1], "a request keeps the image open");
-            device.closing();
+            device.mark_closing();
         }
     }
 }

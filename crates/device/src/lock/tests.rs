@@ -52,7 +52,7 @@ fn holder() {
     println!("\nheld");
     for line in io::stdin().lines() {
         assert_eq!(line.unwrap(), "closing");
-        device.closing();
+        device.mark_closing();
         println!("\nsaid");
     }
 }
@@ -85,7 +85,7 @@ impl Holder {
         assert!(lines.any(|line| line.unwrap() == word), "the holder ended before: {word}");
     }
 
-    fn closing(&mut self) {
+    fn mark_closing(&mut self) {
         writeln!(self.input.as_ref().unwrap(), "closing").unwrap();
         self.expect("said");
     }
@@ -98,10 +98,10 @@ impl Drop for Holder {
     }
 }
 
-/// Returns whether `DOOR` is locked.
+/// Returns whether `OPEN_BYTE` is locked.
 fn has_door(path: &Path) -> bool {
     let file = File::open(path).unwrap();
-    let mut found = bytes(libc::F_WRLCK, DOOR, 1);
+    let mut found = bytes(libc::F_WRLCK, OPEN_BYTE, 1);
     fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found)).unwrap();
     libc::c_int::from(found.l_type) != libc::F_UNLCK
 }
@@ -127,7 +127,7 @@ fn assert_waits(path: &Path, end: impl FnOnce()) {
             thread::yield_now();
         }
         assert_eq!(told.recv_timeout(A_WHILE).err(), Some(RecvTimeoutError::Timeout));
-        // The waiting opener holds `DOOR`.
+        // The waiting opener holds `OPEN_BYTE`.
         assert_locked(path);
         end();
         told.recv().unwrap().unwrap();
@@ -146,27 +146,27 @@ fn a_second_writer_is_refused_and_readers_are_not() {
     drop(open(file.path()).unwrap());
 }
 
-fn open_in_peace(path: &Path) -> Result<FileDevice, DeviceError> {
-    FileDevice::open(path, FileOptions { in_peace: true, ..FileOptions::default() })
+fn open_excluding_writers(path: &Path) -> Result<FileDevice, DeviceError> {
+    FileDevice::open(path, FileOptions { exclude_writers: true, ..FileOptions::default() })
 }
 
 #[test]
-fn writer_and_reader_in_peace_exclude_each_other() {
+fn writer_and_reader_that_excludes_writers_exclude_each_other() {
     let file = image();
     let writer = open(file.path()).unwrap();
-    let refused = open_in_peace(file.path()).err();
+    let refused = open_excluding_writers(file.path()).err();
     assert!(matches!(refused, Some(DeviceError::Locked { .. })), "{refused:?}");
     drop(writer);
-    let first = open_in_peace(file.path()).unwrap();
+    let first = open_excluding_writers(file.path()).unwrap();
     assert!(first.is_read_only());
-    let second = open_in_peace(file.path()).unwrap();
+    let second = open_excluding_writers(file.path()).unwrap();
     drop(FileDevice::open(file.path(), FileOptions::default()).unwrap());
     assert_locked(file.path());
     drop(first);
     assert_locked(file.path());
-    second.serves(0x703);
+    second.publish_mount(0x703);
     assert_eq!(mount_of_holder(file.path()), Some(0x703));
-    second.closing();
+    second.mark_closing();
     assert_eq!(mount_of_holder(file.path()), None);
     assert_waits(file.path(), || drop(second));
 }
@@ -176,19 +176,19 @@ fn writer_and_reader_in_peace_exclude_each_other() {
 fn a_loop_device_and_its_file_are_locked_together() {
     let file = image();
     let Some(device) = TestLoop::over(&file) else { return };
-    let ways = [file.path(), &device.0];
+    let paths = [file.path(), &device.0];
     for (first, second) in [(0, 1), (1, 0)] {
-        let writer = open(ways[first]).unwrap();
-        assert_locked(ways[second]);
-        assert!(open_in_peace(ways[second]).is_err());
-        drop(FileDevice::open(ways[second], FileOptions::default()).unwrap());
+        let writer = open(paths[first]).unwrap();
+        assert_locked(paths[second]);
+        assert!(open_excluding_writers(paths[second]).is_err());
+        drop(FileDevice::open(paths[second], FileOptions::default()).unwrap());
         drop(writer);
-        let reader = open_in_peace(ways[first]).unwrap();
-        assert_locked(ways[second]);
-        drop(open_in_peace(ways[second]).unwrap());
+        let reader = open_excluding_writers(paths[first]).unwrap();
+        assert_locked(paths[second]);
+        drop(open_excluding_writers(paths[second]).unwrap());
         drop(reader);
     }
-    drop(open(ways[0]).unwrap());
+    drop(open(paths[0]).unwrap());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn every_mode_holds_the_lock_until_it_is_dropped() {
 fn an_opener_waits_for_one_that_is_closing() {
     let file = image();
     let first = open(file.path()).unwrap();
-    first.closing();
+    first.mark_closing();
     assert_waits(file.path(), || drop(first));
 }
 
@@ -216,11 +216,11 @@ fn an_opener_waits_for_one_that_is_closing() {
 fn a_reader_waits_for_one_that_is_closing() {
     let file = image();
     let first = open(file.path()).unwrap();
-    first.closing();
+    first.mark_closing();
     assert_reader_waits(file.path(), || drop(first));
 
     let mut holder = Holder::of(file.path());
-    holder.closing();
+    holder.mark_closing();
     assert_reader_waits(file.path(), || drop(holder));
     // A reader takes no lock that would conflict with a writer.
     let reader = FileDevice::open(file.path(), FileOptions::default()).unwrap();
@@ -233,14 +233,14 @@ fn mount_of_holder_is_known_until_it_is_closing() {
     let file = image();
     let first = open(file.path()).unwrap();
     assert_eq!(mount_of_holder(file.path()), None);
-    first.serves(0x703);
+    first.publish_mount(0x703);
     assert_eq!(mount_of_holder(file.path()), Some(0x703));
     assert_locked(file.path());
-    first.closing();
+    first.mark_closing();
     assert_eq!(mount_of_holder(file.path()), None);
     drop(first);
     let second = open(file.path()).unwrap();
-    second.serves(0);
+    second.publish_mount(0);
     assert_eq!(mount_of_holder(file.path()), Some(0));
     drop(second);
     assert_eq!(mount_of_holder(file.path()), None);
@@ -266,7 +266,7 @@ fn locks_of_other_processes_are_respected_and_end_with_them() {
     let file = image();
     let mut holder = Holder::of(file.path());
     assert_locked(file.path());
-    holder.closing();
+    holder.mark_closing();
     assert_waits(file.path(), || drop(holder));
 
     let mut killed = Holder::of(file.path());
@@ -283,7 +283,7 @@ fn many_writers_have_the_image_one_at_a_time() {
     let attempt = || {
         let Ok(device) = open(file.path()) else { return 0 };
         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-        device.closing();
+        device.mark_closing();
         thread::yield_now();
         inside.fetch_sub(1, Ordering::SeqCst);
         1
@@ -312,6 +312,6 @@ fn a_block_device_that_the_kernel_uses_is_refused() {
 
     let writer = open(&device.0).unwrap();
     assert_locked(&device.0);
-    writer.closing();
+    writer.mark_closing();
     assert_waits(&device.0, || drop(writer));
 }

@@ -207,8 +207,8 @@ impl Filesystem {
 
     /// Announces that the filesystem is about to be closed: openers of the image wait for that from
     /// now on, instead of being refused.
-    pub fn closing(&self) {
-        self.volume().closing();
+    pub fn mark_closing(&self) {
+        self.volume().mark_closing();
     }
 
     /// Makes all changes durable, and closes. If there are other clones or handles, it stays open

@@ -65,7 +65,7 @@ impl Lab {
         let mut superblock = (*volume.superblock()).clone();
         superblock.incompat.remove(IncompatFlags::NO_HOLES);
         volume.write_superblock(&superblock).unwrap();
-        volume.closing();
+        volume.mark_closing();
         drop(volume);
         Self::open(device)
     }

@@ -50,8 +50,8 @@ impl<L: Layer, D: Device + ?Sized> Device for LayeredDevice<L, D> {
         self.below.is_read_only()
     }
 
-    fn closing(&self) {
-        self.below.closing();
+    fn mark_closing(&self) {
+        self.below.mark_closing();
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -188,7 +188,7 @@ fn signal_ends_a_process_that_waits_for_the_image() {
     let Some(site) = Site::new() else { return };
     // Like a process that is closing the image and does not finish.
     let closing = OpenOptions::new().write(true).open(site.image()).unwrap();
-    closing.closing();
+    closing.mark_closing();
     let mut child = command(site.arguments(&["-f"])).spawn().unwrap();
     let inode = format!(":{} ", site.image().metadata().unwrap().ino());
     let waits = |line: &str| line.contains("-> OFDLCK") && line.contains(&inode);

@@ -243,7 +243,7 @@ fn a_second_writer_is_refused_while_the_first_is_open_and_waits_while_it_closes(
     assert_says(&second, &["image", "is locked: open for writing or mounted"]);
     assert_eq!(second.errno(), 16);
     first.create_dir("/first", 0o755).unwrap();
-    first.volume().closing();
+    first.volume().mark_closing();
     let (opened, opens) = channel();
     let image = made.image();
     let waits = thread::spawn(move || {

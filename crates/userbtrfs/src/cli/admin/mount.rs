@@ -268,7 +268,7 @@ impl<'a> MountTarget<'a> {
     fn device_options(&self) -> FileOptions {
         FileOptions {
             writable: !self.wishes.is_read_only(),
-            in_peace: true,
+            exclude_writers: true,
             io_uring: self.wishes.io_uring,
             claim: !self.is_claimed,
             ..self.image.file_options()

@@ -104,7 +104,7 @@ impl SharedMounts {
         let (number, handle) = (mounted.number(), mounted.unmount_handle());
         let subvolume = mounted.stats_handle().filesystem().root().inode().id().subvolume;
         if let (Some(device), Some(number)) = (self.device.upgrade(), number) {
-            device.serves(number);
+            device.publish_mount(number);
         }
         live.mounts.push(LiveMount { number, subvolume, handle });
     }
@@ -125,7 +125,7 @@ impl SharedMounts {
             .retain(|mount| mount.number != number || mount.handle.point() != mounted.point());
         live.is_over = live.mounts.is_empty();
         if let (false, Some(device), Some(number)) = (live.is_over, self.device.upgrade(), number) {
-            device.serves_no_more(number);
+            device.withdraw_mount(number);
         }
         drop(live);
         let waiting = control.map(Control::close).unwrap_or_default();
