@@ -30,8 +30,8 @@ fn run(image: &str, dir: &str, file: &str) -> Result<(), Box<dyn Error>> {
     // No privilege is needed, and nothing is mounted: the image is opened like a file.
     let filesystem = Filesystem::open(image)?;
     // A damaged superblock or a log that was not replayed is no error, but worth knowing.
-    for notice in filesystem.notices() {
-        eprintln!("{notice}");
+    for warning in filesystem.warnings() {
+        eprintln!("{warning}");
     }
     list(&filesystem, dir)?;
     print(&filesystem, file)

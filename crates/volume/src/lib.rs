@@ -14,7 +14,7 @@
 //! 4. [`Volume::read_block`] returns verified tree blocks. It tries each copy in turn; its error
 //!    lists every copy with the check that failed.
 //! 5. A volume opened from a superblock mirror is read-only, and has a warning in
-//!    [`Volume::notices`].
+//!    [`Volume::warnings`].
 //! 6. A volume can be opened for writing only if all its features and states permit writing; the
 //!    error names those that do not. A volume opened for reading never changes the device.
 //! 7. A write goes to every copy of its range, and never to a copy of the superblock.

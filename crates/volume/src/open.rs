@@ -47,11 +47,11 @@ impl Volume {
 
     fn open_checked(devices: Vec<Arc<dyn Device>>, purpose: Purpose) -> Result<Self, OpenError> {
         let device = only_device(devices)?;
-        let (superblock, notices) = superblocks::choose(&*device)?;
+        let (superblock, warnings) = superblocks::choose(&*device)?;
         check_supported(&*device, &superblock)?;
         let writable = purpose != Purpose::Read;
         if writable {
-            check_writable(&*device, &superblock, &notices, purpose)?;
+            check_writable(&*device, &superblock, &warnings, purpose)?;
         }
         let geometry = Geometry::from(&superblock);
         let system = ChunkMap::of_superblock(&superblock, device.len())?;
@@ -63,7 +63,7 @@ impl Volume {
             superblock,
             geometry,
             chunks,
-            notices,
+            warnings,
             writable,
             stopped,
             barriers: FlushTracker::new(),
@@ -73,7 +73,7 @@ impl Volume {
         if writable {
             volume.use_listed_device(listed)?;
         }
-        match volume.notices.first() {
+        match volume.warnings.first() {
             Some(Warning::Mirror { primary, used, .. }) if purpose == Purpose::Salvage => {
                 let refusal =
                     OpenError::UnwritableFromMirror { primary: primary.clone(), used: *used };
@@ -185,13 +185,13 @@ fn check_supported(device: &dyn Device, superblock: &Superblock) -> Result<(), O
 fn check_writable(
     device: &dyn Device,
     superblock: &Superblock,
-    notices: &[Warning],
+    warnings: &[Warning],
     purpose: Purpose,
 ) -> Result<(), OpenError> {
     if device.is_read_only() {
         return Err(OpenError::DeviceReadOnly { device: device.name().into() });
     }
-    match notices.first() {
+    match warnings.first() {
         // Only a log that is found in it makes a difference.
         Some(Warning::Mirror { .. }) if purpose == Purpose::Salvage => {}
         Some(Warning::Mirror { primary, used, .. }) => {

@@ -35,8 +35,8 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Warning>), 
     let primary = match read_copy(device, primary_at) {
         None => return Err(OpenError::TooSmall { len: device.len() }),
         Some(Ok(superblock)) => {
-            let notices = pending_log(&superblock).into_iter().collect();
-            return Ok((superblock, notices));
+            let warnings = pending_log(&superblock).into_iter().collect();
+            return Ok((superblock, warnings));
         }
         Some(Err(error)) => error,
     };

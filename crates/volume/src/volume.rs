@@ -17,7 +17,7 @@ pub struct Volume {
     pub(crate) superblock: RwLock<Arc<Superblock>>,
     pub(crate) geometry: Geometry,
     pub(crate) chunks: RwLock<ChunkMap>,
-    pub(crate) notices: Vec<Warning>,
+    pub(crate) warnings: Vec<Warning>,
     pub(crate) writable: bool,
     /// All writes are refused.
     pub(crate) stopped: AtomicBool,
@@ -55,8 +55,8 @@ impl Volume {
     }
 
     /// The warnings to report after opening the volume.
-    pub fn notices(&self) -> &[Warning] {
-        &self.notices
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// The device's name, for messages.

@@ -294,8 +294,8 @@ impl Filesystem {
     }
 
     /// Returns the warnings of opening: a damaged superblock, a pending log.
-    pub fn notices(&self) -> &[Warning] {
-        self.volume().notices()
+    pub fn warnings(&self) -> &[Warning] {
+        self.volume().warnings()
     }
 
     /// Returns the result of replaying the log that was pending when it was opened; `None` if there

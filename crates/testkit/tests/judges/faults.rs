@@ -380,7 +380,7 @@ fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model], history:
     let image = device.image();
     let opened = open_device(Arc::new(image.to_device())).unwrap();
     // The failed write may be that of the primary superblock; btrfs-progs read a mirror on request.
-    match opened.notices() {
+    match opened.warnings() {
         [] => check_image(what, &image),
         _ => check_image_by_copy(what, &image),
     }

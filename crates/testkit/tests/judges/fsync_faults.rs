@@ -356,7 +356,7 @@ fn has_primary(image: &SparseImage) -> Result<bool> {
 
 /// Returns whether it was opened with the primary superblock.
 fn is_primary(filesystem: &Filesystem) -> bool {
-    !filesystem.notices().iter().any(|notice| matches!(notice, Warning::Mirror { .. }))
+    !filesystem.warnings().iter().any(|warning| matches!(warning, Warning::Mirror { .. }))
 }
 
 /// Tests faults of a sequence; returns how many were reached, or the shortest failing sequence.

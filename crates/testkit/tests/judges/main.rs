@@ -39,7 +39,6 @@ mod log_order;
 mod log_stories;
 mod made;
 mod model;
-mod notices;
 mod ours;
 mod overwritten;
 mod parallel;
@@ -49,6 +48,7 @@ mod replay;
 mod statfs;
 mod threads;
 mod turns;
+mod warnings;
 mod writers;
 
 use std::path::{Path, PathBuf};

@@ -108,7 +108,7 @@ impl Left {
     fn judge(&self, linux: &Linux, what: &str) {
         let before = fs::read(&self.image).unwrap();
         let opened = open(&self.image, 64).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(opened.replayed().is_some() && opened.notices().is_empty(), "{what}");
+        assert!(opened.replayed().is_some() && opened.warnings().is_empty(), "{what}");
         let ours = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         assert_none(&format!("{what}, in memory"), &self.differences(&ours));
         drop(opened);

@@ -62,8 +62,8 @@ impl Session {
         }
         let opened = patiently(|| options.open(&root.image.image), is_open_elsewhere);
         let filesystem = opened.map_err(|error| root.image.explain(error))?;
-        for notice in filesystem.notices() {
-            remark(global, &format!("{name}: {notice}"));
+        for warning in filesystem.warnings() {
+            remark(global, &format!("{name}: {warning}"));
         }
         let generation = filesystem.superblock().generation;
         let image = root.image.image.clone();

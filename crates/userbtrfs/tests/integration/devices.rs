@@ -91,8 +91,8 @@ fn unreadable_superblock_is_replaced_by_its_mirror() {
     let image = std::fs::read(golden.path()).unwrap();
     let device = Worn { below: MemoryDevice::from_bytes(image), bad: sector(65536) };
     let filesystem = OpenOptions::new().open_devices(vec![Arc::new(device)]).unwrap();
-    let [notice] = filesystem.notices() else { panic!("{:?}", filesystem.notices()) };
-    assert_says(notice, &["worn: read of 4096 bytes at 65536", "67108864", "read-only"]);
+    let [warning] = filesystem.warnings() else { panic!("{:?}", filesystem.warnings()) };
+    assert_says(warning, &["worn: read of 4096 bytes at 65536", "67108864", "read-only"]);
 }
 
 #[test]

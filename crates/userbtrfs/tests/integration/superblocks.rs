@@ -102,19 +102,19 @@ fn damaged_primary_is_replaced_by_the_mirror_with_a_notice() {
     let golden = Unpacked::new("basic");
     let options = OpenOptions::new();
     let sound = options.open(golden.path()).unwrap();
-    assert_eq!(sound.notices(), []);
+    assert_eq!(sound.warnings(), []);
     let generation = sound.superblock().generation;
     damage(&*golden.device(), PRIMARY as u64);
 
     let mirrored = options.open(golden.path()).unwrap();
 
-    let [notice] = mirrored.notices() else { panic!("{:?}", mirrored.notices()) };
-    let Warning::Mirror { primary, used, generation: mirror_generation } = notice else {
-        panic!("{notice}");
+    let [warning] = mirrored.warnings() else { panic!("{:?}", mirrored.warnings()) };
+    let Warning::Mirror { primary, used, generation: mirror_generation } = warning else {
+        panic!("{warning}");
     };
     assert!(is_checksum(primary));
     assert_eq!((*used, *mirror_generation), (Physical(MIRROR), generation));
-    assert_says(notice, &["superblock is damaged", "67108864", "read-only"]);
+    assert_says(warning, &["superblock is damaged", "67108864", "read-only"]);
     assert_eq!(shown(&mirrored).unwrap(), shown(&sound).unwrap());
 }
 
@@ -282,8 +282,8 @@ fn pending_log_gives_a_notice() {
     let mut options = OpenOptions::new();
     let device = Arc::clone(editor.device());
     let filesystem = options.pending_log(PendingLog::Leave).open_devices(vec![device]).unwrap();
-    assert_eq!(filesystem.notices(), [Warning::PendingLog { generation: 7 }]);
-    assert_says(&filesystem.notices()[0], &["log is pending after generation 7", "not replayed"]);
+    assert_eq!(filesystem.warnings(), [Warning::PendingLog { generation: 7 }]);
+    assert_says(&filesystem.warnings()[0], &["log is pending after generation 7", "not replayed"]);
     assert_eq!(filesystem.read("/small").unwrap(), b"hello\n");
 }
 

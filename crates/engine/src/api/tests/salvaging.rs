@@ -293,7 +293,7 @@ fn log_in_a_damaged_superblock_is_found_by_a_salvage() {
     let read =
         OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]).unwrap();
     assert!(matches!(read.metadata("file"), Err(Error::NotFound)));
-    let said = read.notices()[0].to_string();
+    let said = read.warnings()[0].to_string();
     assert!(said.contains("a log that was pending is not replayed"), "{said}");
     drop(read);
     let refused = opened(&device, PendingLog::Replay).map(drop).unwrap_err();
@@ -301,7 +301,7 @@ fn log_in_a_damaged_superblock_is_found_by_a_salvage() {
     let fs = opened(&device, PendingLog::Salvage).unwrap();
     assert_eq!(fs.read("file").unwrap(), b"content");
     fs.close().unwrap();
-    assert_eq!(opened(&device, PendingLog::Replay).unwrap().notices(), []);
+    assert_eq!(opened(&device, PendingLog::Replay).unwrap().warnings(), []);
     check(&device);
 }
 

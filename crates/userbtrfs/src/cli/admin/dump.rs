@@ -87,8 +87,8 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
     let named = || args.image.name();
     let volume = Volume::open(vec![open_device(&args.image)?]);
     let volume = volume.map_err(|error| args.image.explain(error))?;
-    for notice in volume.notices() {
-        remark(global, &format!("{}: {notice}", args.image.name()));
+    for warning in volume.warnings() {
+        remark(global, &format!("{}: {warning}", args.image.name()));
     }
     let which = match &args.tree {
         None => TreeSelection::All,

@@ -300,8 +300,8 @@ impl<'a> MountTarget<'a> {
         filesystem.root().inode().metadata().with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
         self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
-        let say = |notice: &Warning| remark(self.global, &format!("{}: {notice}", self.name));
-        filesystem.notices().iter().for_each(say);
+        let say = |warning: &Warning| remark(self.global, &format!("{}: {warning}", self.name));
+        filesystem.warnings().iter().for_each(say);
         if self.global.verbose > 0 && filesystem.replayed().is_some() {
             remark(self.global, &format!("{}: a log was replayed", self.name));
         }

@@ -23,7 +23,7 @@ fn a_log_that_stays_is_told_and_nothing_else() {
         let generation = filesystem.superblock().generation;
         let log = Warning::PendingLog { generation };
         let expected = if golden.has_log() { vec![log] } else { Vec::new() };
-        assert_eq!(filesystem.notices(), expected, "{}", golden.name());
+        assert_eq!(filesystem.warnings(), expected, "{}", golden.name());
     }
 }
 
@@ -34,8 +34,8 @@ fn a_damaged_primary_superblock_is_told_and_the_mirror_shows_the_same() {
     let file = OpenOptions::new().write(true).open(&unpacked.image).unwrap();
     file.write_all_at(b"damage", PRIMARY + 200).unwrap();
     let filesystem = open(&unpacked.image, 256).unwrap();
-    let [Warning::Mirror { used, .. }] = filesystem.notices() else {
-        panic!("{:?}", filesystem.notices())
+    let [Warning::Mirror { used, .. }] = filesystem.warnings() else {
+        panic!("{:?}", filesystem.warnings())
     };
     assert_eq!(used.0, 64 << 20);
     let ours = walk_ours::walk(&filesystem).unwrap();
