@@ -24,22 +24,28 @@ pub(crate) const DEVICE: u64 = 1;
 /// Size of the initial data chunk.
 const DATA_LEN: u64 = 8 * MIB;
 
-/// A chunk to be laid out: its type, profile and length.
-type Wish = (BlockGroupFlags, Profile, u64);
+/// A chunk to be laid out.
+struct ChunkPlan {
+    kind: BlockGroupFlags,
+    profile: Profile,
+    len: u64,
+}
 
-/// The initial chunks: system, metadata, and data unless the block groups are mixed.
-fn wishes(options: &Options, device_bytes: u64) -> Vec<Wish> {
+/// Returns the initial chunks: system, metadata, and data unless the block groups are mixed.
+fn planned_chunks(options: &Options, device_bytes: u64) -> Vec<ChunkPlan> {
+    let metadata = |kind, len| ChunkPlan { kind, profile: options.metadata, len };
     let system = if options.metadata == Profile::Dup { 8 * MIB } else { 4 * MIB };
-    let mut wishes = vec![(BlockGroupFlags::SYSTEM, options.metadata, system)];
+    let mut plans = vec![metadata(BlockGroupFlags::SYSTEM, system)];
     if options.mixed {
         let both = BlockGroupFlags::METADATA | BlockGroupFlags::DATA;
-        wishes.push((both, options.metadata, metadata_len(device_bytes, 8 * MIB)));
+        plans.push(metadata(both, metadata_len(device_bytes, 8 * MIB)));
     } else {
         let len = metadata_len(device_bytes, 16 * MIB);
-        wishes.push((BlockGroupFlags::METADATA, options.metadata, len));
-        wishes.push((BlockGroupFlags::DATA, options.data, DATA_LEN));
+        plans.push(metadata(BlockGroupFlags::METADATA, len));
+        let kind = BlockGroupFlags::DATA;
+        plans.push(ChunkPlan { kind, profile: options.data, len: DATA_LEN });
     }
-    wishes
+    plans
 }
 
 /// The length of the metadata chunk: a twentieth of the device, within bounds.
@@ -58,17 +64,18 @@ pub(crate) fn chunks(
     device_bytes: u64,
     device_uuid: Uuid,
 ) -> Result<Vec<Chunk>, MkfsError> {
-    let taken = |wishes: &[Wish]| {
-        wishes.iter().map(|(_, profile, len)| copies(*profile) * len).sum::<u64>() + RESERVED
+    let taken = |plans: &[ChunkPlan]| {
+        plans.iter().map(|plan| copies(plan.profile) * plan.len).sum::<u64>() + RESERVED
     };
-    let need = taken(&wishes(options, 0));
+    let need = taken(&planned_chunks(options, 0));
     if device_bytes < need {
         return Err(MkfsError::TooSmall { need, have: device_bytes });
     }
-    let wishes = wishes(options, device_bytes);
-    assert!(taken(&wishes) <= device_bytes, "twice a twentieth and the least bytes fit");
-    let (mut logical, mut physical) = (RESERVED, RESERVED);
-    let mut place = |&(kind, profile, len): &Wish| {
+    let plans = planned_chunks(options, device_bytes);
+    assert!(taken(&plans) <= device_bytes, "twice a twentieth and the least bytes fit");
+    let mut logical = RESERVED;
+    let mut physical = RESERVED;
+    let mut place = |&ChunkPlan { kind, profile, len }: &ChunkPlan| {
         let stripes = (0..copies(profile)).map(|copy| Stripe {
             device: DEVICE,
             physical: Physical(physical + copy * len),
@@ -79,7 +86,7 @@ pub(crate) fn chunks(
         physical += copies(profile) * len;
         chunk
     };
-    Ok(wishes.iter().map(&mut place).collect())
+    Ok(plans.iter().map(&mut place).collect())
 }
 
 fn chunk(
