@@ -16,7 +16,7 @@ pub enum Class {
     /// The operation lock of an inode that is named, unlinked, or written.
     ChildInode,
     /// The queue of reservations that wait for space: space is reclaimed for one at a time.
-    Shortage,
+    ReserveTickets,
     /// The writeback of the dirty data of one file: one at a time, held over its I/O.
     Writeback,
     /// A range of the bytes of one file.
@@ -85,7 +85,7 @@ impl Class {
             Self::RenameMutex => "rename mutex",
             Self::ParentDirectory => "parent directory",
             Self::ChildInode => "child inode",
-            Self::Shortage => "shortage",
+            Self::ReserveTickets => "reserve tickets",
             Self::Writeback => "writeback",
             Self::FileRange => "file range",
             Self::TransactionHandle => "transaction handle",

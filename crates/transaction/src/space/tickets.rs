@@ -47,7 +47,7 @@ impl ReserveTickets {
     /// Waits for the threads that arrived before. The caller is in no transaction.
     #[track_caller]
     pub(crate) fn take(&self) -> ReserveTicket<'_> {
-        let held = Held::acquire(Identity::of(Class::Shortage));
+        let held = Held::acquire(Identity::of(Class::ReserveTickets));
         let mut queue = self.queue.lock();
         self.asking.fetch_add(1, Ordering::Relaxed);
         let before = queue.arrived;
