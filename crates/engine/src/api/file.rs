@@ -21,7 +21,7 @@ use crate::units::{SECTOR, SECTOR_LEN, to_usize};
 pub struct File {
     pub(super) pages: Arc<FilePages>,
     /// The write errors that this file has reported.
-    pub(super) told: ErrSeq,
+    pub(super) reported: ErrSeq,
     /// Dropped before the inode, and with it the filesystem, which it needs for that.
     opened: InodeRef,
     inode: Inode,
@@ -91,12 +91,12 @@ impl File {
             _ => return Err(Error::NotAFile),
         }
         let pages = inner.files.pages(opened.inode());
-        let told = pages.opened();
+        let reported = pages.opened();
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_writable = AtomicBool::new(false);
         let inode = inode.clone();
         let times = Times::Now;
-        Ok(Self { pages, told, opened, inode, last_end, ahead, is_writable, times })
+        Ok(Self { pages, reported, opened, inode, last_end, ahead, is_writable, times })
     }
 
     /// Returns the file so that [`File::write_at`], [`File::copy_from`] and [`File::allocate`]
@@ -241,8 +241,8 @@ impl File {
         }
         let dirty = self.pages.unfinished(offset, size, 1);
         let dirty = dirty.first().map(|range| range.start.max(offset));
-        let beneath = self.seek(offset, is_data)?;
-        dirty.into_iter().chain(beneath).min().ok_or(Error::NoMoreData)
+        let on_disk = self.seek(offset, is_data)?;
+        dirty.into_iter().chain(on_disk).min().ok_or(Error::NoMoreData)
     }
 
     /// Returns the first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the

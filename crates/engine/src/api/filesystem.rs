@@ -287,9 +287,9 @@ impl Filesystem {
     /// Registers a callback that runs once if a failure after this call ends all writing (not for a
     /// shutdown). It may run with locks held, so it must only forward the error. Panics if called
     /// twice. No effect if the filesystem is open read-only.
-    pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+    pub fn on_failure(&self, report: impl Fn(Error) + Send + Sync + 'static) {
         if let Some(transactions) = &self.inner.transactions {
-            transactions.on_failure(move |error| tell(error.into()));
+            transactions.on_failure(move |error| report(error.into()));
         }
     }
 

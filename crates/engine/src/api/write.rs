@@ -131,7 +131,7 @@ impl File {
     /// earlier failure that no `File` has reported. The file then holds its old data there.
     pub fn sync_all(&self) -> Result<()> {
         match &self.inode().inner().log {
-            Some(log) => log.sync_file(&self.pages, &self.told),
+            Some(log) => log.sync_file(&self.pages, &self.reported),
             None => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl File {
     /// this `File` has not reported it. Dirty data is written later: to make it durable, sync
     /// before.
     pub fn close(self) -> Result<()> {
-        self.pages.tell_failure(self.told.number(), &self.told)
+        self.pages.check_and_advance_error(self.reported.number(), &self.reported)
     }
 
     /// Returns a writer from `offset` on.

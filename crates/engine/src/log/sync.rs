@@ -103,8 +103,10 @@ impl Log {
 
     /// Makes a file's data and attributes durable; reports writeback errors of the file that its
     /// user has not seen, also those of other threads' writes.
-    pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
-        let (clock, inode, since) = (self.fsync_tracer.clock(), pages.inode(), told.number());
+    pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, reported: &ErrSeq) -> Result<()> {
+        let clock = self.fsync_tracer.clock();
+        let inode = pages.inode();
+        let since = reported.number();
         let synced = self.writeback.submit(pages).and_then(|mut data| {
             if data.has_failed() {
                 clock.end(inode.id(), SyncOutcome::Failed, LogVolume::default());
@@ -113,7 +115,7 @@ impl Log {
                 self.make_durable(inode, Some(&mut data), clock)
             }
         });
-        pages.tell_failure(since, told)?;
+        pages.check_and_advance_error(since, reported)?;
         synced
     }
 

@@ -116,7 +116,7 @@ impl FilePages {
     }
 
     /// Returns the file as it is on disk, as far as its extents go.
-    pub(in crate::data) fn beneath(&self) -> BackingExtents {
+    pub(in crate::data) fn backing_extents(&self) -> BackingExtents {
         BackingExtents { size: u64::MAX, ..self.source() }
     }
 
@@ -154,8 +154,8 @@ impl FilePages {
 
     /// Fails if there is a write error of the file after the failure numbered `since`, and marks
     /// it as reported.
-    pub(crate) fn tell_failure(&self, since: u64, told: &ErrSeq) -> Result<()> {
-        self.cache.failures.tell(self.id(), since, told)
+    pub(crate) fn check_and_advance_error(&self, since: u64, reported: &ErrSeq) -> Result<()> {
+        self.cache.failures.check_and_advance(self.id(), since, reported)
     }
 
     /// Records a write error of the file.

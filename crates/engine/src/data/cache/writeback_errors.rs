@@ -1,11 +1,12 @@
 //! Writeback errors of files, until they are reported (Linux: errseq_t).
 //!
 //! 1. Failures are numbered across all files. An open file reports those after it was opened, and
-//!    an earlier one if no user of the file was told of it. Each is reported once per open file.
+//!    an earlier one if it was not reported to a user of the file. Each is reported once per open
+//!    file.
 //! 2. A sync asks for the failures since it began: all syncs that waited for a write report its
 //!    failure, also those that share one open file.
-//! 3. A failure that no user of the file was told of is kept when the file leaves memory. It is
-//!    removed when the file is deleted, or when it has been reported and nobody has the file open.
+//! 3. A failure that was not reported to a user of the file is kept when the file leaves memory. It
+//!    is removed when the file is deleted, or when it has been reported and the file is not open.
 //! 4. A sync of the filesystem reports the failures that were not reported yet; users of the files
 //!    still get them afterwards.
 
@@ -30,9 +31,9 @@ struct WritebackError {
     /// The first failure that was not reported, or else the last one.
     what: Unwritten,
     /// Whether it was reported to a user of the file.
-    is_told: bool,
+    is_reported: bool,
     /// Whether it was reported to a sync of the filesystem.
-    is_known: bool,
+    is_reported_to_sync: bool,
 }
 
 /// The number up to which an open file has reported failures.
@@ -64,11 +65,16 @@ impl WritebackErrors {
     pub(in crate::data) fn add(&self, file: InodeId, what: Unwritten) {
         let mut of = self.of.lock();
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
-        let untold = of.get_mut(&file).filter(|failure| !failure.is_told && !failure.is_known);
-        if let Some(untold) = untold {
-            untold.number = number;
+        let unreported = of
+            .get_mut(&file)
+            .filter(|failure| !failure.is_reported && !failure.is_reported_to_sync);
+        if let Some(unreported) = unreported {
+            unreported.number = number;
         } else {
-            of.insert(file, WritebackError { number, what, is_told: false, is_known: false });
+            of.insert(
+                file,
+                WritebackError { number, what, is_reported: false, is_reported_to_sync: false },
+            );
         }
     }
 
@@ -78,12 +84,17 @@ impl WritebackErrors {
             return ErrSeq::new(0);
         }
         let of = self.of.lock();
-        let untold = of.get(&file).is_some_and(|failure| !failure.is_told);
-        ErrSeq::new(if untold { 0 } else { self.count() })
+        let unreported = of.get(&file).is_some_and(|failure| !failure.is_reported);
+        ErrSeq::new(if unreported { 0 } else { self.count() })
     }
 
     /// Fails if a file has a failure after the one numbered `since`, and marks it as reported.
-    pub(in crate::data) fn tell(&self, file: InodeId, since: u64, told: &ErrSeq) -> Result<()> {
+    pub(in crate::data) fn check_and_advance(
+        &self,
+        file: InodeId,
+        since: u64,
+        reported: &ErrSeq,
+    ) -> Result<()> {
         if self.count() <= since {
             return Ok(());
         }
@@ -91,20 +102,20 @@ impl WritebackErrors {
         let Some(failure) = of.get_mut(&file).filter(|failure| failure.number > since) else {
             return Ok(());
         };
-        failure.is_told = true;
-        told.0.fetch_max(failure.number, Ordering::SeqCst);
+        failure.is_reported = true;
+        reported.0.fetch_max(failure.number, Ordering::SeqCst);
         Err(failure.what.clone().into())
     }
 
     /// Returns the first failure that was not reported, and marks all as reported to a sync of the
     /// filesystem.
-    pub(in crate::data) fn tell_of_all(&self) -> Result<()> {
+    pub(in crate::data) fn check_all(&self) -> Result<()> {
         if self.count() == 0 {
             return Ok(());
         }
         let mut first = Ok(());
-        for failure in self.of.lock().values_mut().filter(|failure| !failure.is_told) {
-            if !std::mem::replace(&mut failure.is_known, true) {
+        for failure in self.of.lock().values_mut().filter(|failure| !failure.is_reported) {
+            if !std::mem::replace(&mut failure.is_reported_to_sync, true) {
                 first = first.and_then(|()| Err(failure.what.clone().into()));
             }
         }
@@ -125,7 +136,7 @@ impl WritebackErrors {
             return;
         }
         let mut of = self.of.lock();
-        if of.get(&file).is_some_and(|failure| failure.is_told && failure.number <= number) {
+        if of.get(&file).is_some_and(|failure| failure.is_reported && failure.number <= number) {
             of.remove(&file);
         }
     }
@@ -148,27 +159,27 @@ mod tests {
     }
 
     /// Returns the offset of the failure that is reported.
-    fn offset(told: Result<()>) -> Option<u64> {
-        match told {
+    fn offset(reported: Result<()>) -> Option<u64> {
+        match reported {
             Ok(()) => None,
             Err(Error::Unwritten(Unwritten { offset, .. })) => Some(offset),
             Err(other) => panic!("{other}"),
         }
     }
 
-    fn ask(failures: &WritebackErrors, number: u64, told: &ErrSeq) -> Option<u64> {
-        offset(failures.tell(file(number), told.number(), told))
+    fn ask(failures: &WritebackErrors, number: u64, reported: &ErrSeq) -> Option<u64> {
+        offset(failures.check_and_advance(file(number), reported.number(), reported))
     }
 
     #[test]
-    fn all_syncs_that_began_before_it_are_told_by_one_open_file() {
+    fn failure_is_reported_to_all_syncs_of_one_open_file_that_began_before() {
         let failures = WritebackErrors::new();
-        let told = failures.opened(file(1));
-        let (first, second) = (told.number(), told.number());
+        let reported = failures.opened(file(1));
+        let (first, second) = (reported.number(), reported.number());
         failures.add(file(1), unwritten(1, 7));
-        assert_eq!(offset(failures.tell(file(1), first, &told)), Some(7));
-        assert_eq!(offset(failures.tell(file(1), second, &told)), Some(7));
-        assert_eq!(ask(&failures, 1, &told), None, "a sync that begins after it");
+        assert_eq!(offset(failures.check_and_advance(file(1), first, &reported)), Some(7));
+        assert_eq!(offset(failures.check_and_advance(file(1), second, &reported)), Some(7));
+        assert_eq!(ask(&failures, 1, &reported), None, "a sync that begins after it");
     }
 
     #[test]
@@ -181,28 +192,28 @@ mod tests {
             (failures.opened(file(1)), failures.opened(file(1)), failures.opened(file(2)));
         assert_eq!(ask(&failures, 1, &one), Some(7));
         assert_eq!(ask(&failures, 1, &one), None);
-        assert_eq!(ask(&failures, 1, &two), Some(7), "open while nobody was told");
+        assert_eq!(ask(&failures, 1, &two), Some(7), "open before it was reported");
         assert_eq!(ask(&failures, 2, &other), None);
         let late = failures.opened(file(1));
         assert_eq!(ask(&failures, 1, &late), None);
         failures.add(file(1), unwritten(1, 9));
-        assert_eq!([&one, &two, &late].map(|told| ask(&failures, 1, told)), [Some(9); 3]);
+        assert_eq!([&one, &two, &late].map(|reported| ask(&failures, 1, reported)), [Some(9); 3]);
         failures.closed(file(1), failures.count());
-        assert!(failures.of.lock().is_empty(), "told, and out of memory");
+        assert!(failures.of.lock().is_empty(), "reported, and out of memory");
     }
 
     #[test]
     fn filesystem_sync_reports_failure_once_and_the_file_still_does() {
         let failures = WritebackErrors::new();
-        let told = failures.opened(file(1));
+        let reported = failures.opened(file(1));
         failures.add(file(1), unwritten(1, 7));
         failures.add(file(2), unwritten(2, 8));
-        assert_eq!(ask(&failures, 1, &told), Some(7));
-        assert_eq!(offset(failures.tell_of_all()), Some(8));
-        assert_eq!(offset(failures.tell_of_all()), None);
+        assert_eq!(ask(&failures, 1, &reported), Some(7));
+        assert_eq!(offset(failures.check_all()), Some(8));
+        assert_eq!(offset(failures.check_all()), None);
         assert_eq!(ask(&failures, 2, &failures.opened(file(2))), Some(8));
         failures.add(file(3), unwritten(3, 9));
         failures.deleted(file(3));
-        assert_eq!(offset(failures.tell_of_all()), None);
+        assert_eq!(offset(failures.check_all()), None);
     }
 }

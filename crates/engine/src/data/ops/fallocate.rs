@@ -215,7 +215,7 @@ impl FileOps {
         data: &mut Option<Reservation>,
         extents: &mut Filling,
     ) -> Result<u64> {
-        let source = pages.beneath();
+        let source = pages.backing_extents();
         let mut segments =
             ExtentMaps::new(self.context.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
@@ -264,7 +264,7 @@ impl FileOps {
         range: Range<u64>,
         becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<u64> {
-        let source = pages.beneath();
+        let source = pages.backing_extents();
         let mut segments =
             ExtentMaps::new(self.context.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;

@@ -93,8 +93,8 @@ impl FileOps {
     /// Writes all data, to make it durable; returns a failure that was not reported yet.
     pub(crate) fn settle(&self) -> Result<()> {
         let written = self.writeback.write_back_all();
-        let told = self.context.cache.failures().tell_of_all();
-        written.and(told)
+        let reported = self.context.cache.failures().check_all();
+        written.and(reported)
     }
 
     /// Repairs the bad mirrors that reads have found. The caller holds no lock.

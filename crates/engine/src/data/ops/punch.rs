@@ -70,7 +70,7 @@ fn removable(
     most: usize,
     wanted: impl Fn(&ExtentMapKind) -> bool,
 ) -> Result<(Vec<Range<u64>>, u64, u64)> {
-    let source = pages.beneath();
+    let source = pages.backing_extents();
     let mut segments = ExtentMaps::new(context.tree_roots(), &source, range.start, range.end);
     let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
     for _ in 0..most {

@@ -137,7 +137,7 @@ fn short_inline(context: &WriteContext, pages: &Arc<FilePages>, size: u64) -> Re
     if size == 0 || size > inline_fits(context) {
         return Ok(None);
     }
-    let source = pages.beneath();
+    let source = pages.backing_extents();
     let tree_roots = context.tree_roots();
     let first = ExtentMaps::new(tree_roots, &source, 0, SECTOR).next()?.map(|first| first.kind);
     let Some(ExtentMapKind::Inline(data)) = first else { return Ok(None) };

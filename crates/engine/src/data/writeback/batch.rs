@@ -287,7 +287,7 @@ impl<'a> WritebackBatch<'a> {
                 let ended = results.by_ref().take(count).fold(Ok(()), Result::and);
                 let (file, offset) = (self.jobs[job].pages.id(), write_extent.run.start);
                 let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
-                match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &write_extent)) {
+                match ended.map_err(failed).and_then(|()| self.replaced_bytes(job, &write_extent)) {
                     Ok(bytes) => good.push((write_extent, bytes)),
                     Err(error) => self.give_up(job, &write_extent, &Arc::new(error), logged),
                 }
@@ -313,8 +313,8 @@ impl<'a> WritebackBatch<'a> {
         let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
-            for (write_extent, beneath) in good {
-                write_extent.put(change, *beneath);
+            for (write_extent, replaced) in good {
+                write_extent.put(change, *replaced);
                 write_extent.add_sums(&context.transactions, change.handle());
                 let (start, end) = (write_extent.run.start, write_extent.run.end);
                 match origin {
@@ -342,7 +342,7 @@ impl<'a> WritebackBatch<'a> {
     }
 
     /// Returns the bytes that the file counts for what an extent replaces.
-    fn bytes_beneath(&self, job: usize, write_extent: &WriteExtent) -> Result<u64> {
+    fn replaced_bytes(&self, job: usize, write_extent: &WriteExtent) -> Result<u64> {
         match write_extent.place {
             WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(write_extent.run.len()),
             WriteTarget::Inline(_) | WriteTarget::New(_) => {

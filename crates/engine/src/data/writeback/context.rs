@@ -72,7 +72,7 @@ impl WriteContext {
 
     /// Returns the bytes that the file counts for its extents on disk in a range.
     pub(in crate::data) fn bytes_of(&self, pages: &FilePages, range: Range<u64>) -> Result<u64> {
-        let source = pages.beneath();
+        let source = pages.backing_extents();
         let mut segments = ExtentMaps::new(self.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
@@ -83,7 +83,7 @@ impl WriteContext {
 
     /// Returns true if a range has written data on disk.
     pub(in crate::data) fn holds_data(&self, pages: &FilePages, range: Range<u64>) -> Result<bool> {
-        let source = pages.beneath();
+        let source = pages.backing_extents();
         let mut segments = ExtentMaps::new(self.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular(..)) {

@@ -68,7 +68,7 @@ fn inline(
     if !(1..=INLINE_MAX.min(inline_fits(context))).contains(&size) {
         return Ok(None);
     }
-    let source = pages.beneath();
+    let source = pages.backing_extents();
     let mut behind = ExtentMaps::new(context.tree_roots(), &source, SECTOR, u64::MAX);
     let alone = behind.next()?.is_none_or(|segment| {
         matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
@@ -92,7 +92,7 @@ pub(in crate::data) fn targets_in_extents(
     start: u64,
     end: u64,
 ) -> Result<WriteTargets> {
-    let source = pages.beneath();
+    let source = pages.backing_extents();
     let mut segments = ExtentMaps::new(context.tree_roots(), &source, start, end);
     let mut targets = WriteTargets::new();
     let mut asked = None;

@@ -102,7 +102,7 @@ impl<'a> OrderedExtents<'a> {
     /// Returns the file as it will be on disk when all has landed, as far as its extents go.
     pub(crate) fn source(&self) -> BackingExtents {
         let arriving = self.extents().collect::<ExtentChanges>();
-        BackingExtents { arriving: Some(Arc::new(arriving)), ..self.pages.beneath() }
+        BackingExtents { arriving: Some(Arc::new(arriving)), ..self.pages.backing_extents() }
     }
 
     /// Records the log commit that it was logged with.

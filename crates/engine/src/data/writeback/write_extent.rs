@@ -103,9 +103,9 @@ impl WriteExtent {
         Some(ExtentMap { start: self.run.start, end: self.run.end, kind })
     }
 
-    /// Puts the extent into the file. `beneath` is the bytes that the file counts for what it
+    /// Puts the extent into the file. `replaced` is the bytes that the file counts for what it
     /// replaces.
-    pub(in crate::data) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
+    pub(in crate::data) fn put(&self, change: &mut FileChange<'_>, replaced: u64) {
         let Some(ExtentMap { start, end, kind }) = self.extent() else {
             return change.overwritten();
         };
@@ -115,7 +115,7 @@ impl WriteExtent {
         };
         let is_new = matches!(self.place, WriteTarget::New(_));
         change.put(start, end, kind, is_new);
-        change.add_bytes(difference(holds, beneath));
+        change.add_bytes(difference(holds, replaced));
     }
 }
 

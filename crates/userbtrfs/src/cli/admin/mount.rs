@@ -191,7 +191,7 @@ impl<'a> MountTarget<'a> {
     fn complain_of_failure(&self, mounted: &Mounted) {
         let (tell, told) = channel::<Error>();
         // The thread ends when the filesystem, which owns the sender, is dropped.
-        mounted.stats_handle().filesystem().tell_failure(move |error| drop(tell.send(error)));
+        mounted.stats_handle().filesystem().on_failure(move |error| drop(tell.send(error)));
         let name = self.name.clone();
         thread::spawn(move || {
             for error in told {

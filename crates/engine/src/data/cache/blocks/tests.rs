@@ -62,7 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     blocks: CacheBlocks,
     now: Vec<u8>,
-    beneath: Vec<u8>,
+    on_disk: Vec<u8>,
     dirty: Vec<bool>,
     writing: Vec<bool>,
     /// Runs in flight, and their bytes when they were taken.
@@ -76,16 +76,16 @@ fn places(range: &Range<u64>) -> Range<usize> {
 
 impl Model {
     fn new() -> Self {
-        let mut beneath = vec![0; BYTES];
+        let mut on_disk = vec![0; BYTES];
         // Zeros in the middle, like a hole.
-        for (place, byte) in beneath.iter_mut().enumerate() {
+        for (place, byte) in on_disk.iter_mut().enumerate() {
             let sector = place / SECTOR_LEN;
             *byte = if (20..50).contains(&sector) { 0 } else { u8::try_from(sector).unwrap() + 1 };
         }
         let none = || vec![false; usize::try_from(SECTORS).unwrap()];
         let (dirty, writing) = (none(), none());
         let (taken, listed) = (Vec::new(), Vec::new());
-        Self { blocks: blocks(), now: beneath.clone(), beneath, dirty, writing, taken, listed }
+        Self { blocks: blocks(), now: on_disk.clone(), on_disk, dirty, writing, taken, listed }
     }
 
     fn run(&mut self, step: Step) {
@@ -99,13 +99,13 @@ impl Model {
             Step::Discard(range) => self.discard(range),
             Step::Evict => self.evict(),
         };
-        assert_eq!(self.blocks.dirty.since(before), delta, "the delta that was told");
+        assert_eq!(self.blocks.dirty.since(before), delta, "the delta that was returned");
     }
 
     fn write(&mut self, at: usize, len: usize, byte: u8) -> Delta {
         let range = sectors_of(at as u64, len);
         for edge in [range.start, range.end - 1] {
-            let bytes = &self.beneath[places(&(edge..edge + 1))];
+            let bytes = &self.on_disk[places(&(edge..edge + 1))];
             self.blocks.fill_from(edge, bytes);
         }
         let told = self.blocks.new_dirty(range.clone());
@@ -118,7 +118,7 @@ impl Model {
 
     fn fill(&mut self, range: Range<u64>, whole: bool) -> Delta {
         for missing in self.blocks.missing(range) {
-            let bytes = &self.beneath[places(&missing)];
+            let bytes = &self.on_disk[places(&missing)];
             if bytes.iter().all(|&byte| byte == 0) {
                 self.blocks.fill_zeros(missing);
             } else if whole {
@@ -128,7 +128,7 @@ impl Model {
             }
         }
         // Cached data is never replaced by that on disk.
-        self.blocks.fill_from(0, &self.beneath);
+        self.blocks.fill_from(0, &self.on_disk);
         Delta::default()
     }
 
@@ -166,14 +166,14 @@ impl Model {
     }
 
     fn written(&mut self, range: Range<u64>, bytes: &[u8]) {
-        self.beneath[places(&range)].copy_from_slice(bytes);
+        self.on_disk[places(&range)].copy_from_slice(bytes);
         self.blocks.written(range);
     }
 
     fn failed(&mut self, range: Range<u64>, _: &[u8]) {
         for sector in range.clone().filter(|&at| !self.dirty[to_usize(at)]) {
             let place = places(&(sector..sector + 1));
-            self.now[place.clone()].copy_from_slice(&self.beneath[place]);
+            self.now[place.clone()].copy_from_slice(&self.on_disk[place]);
         }
         self.blocks.failed(range);
     }
@@ -183,7 +183,7 @@ impl Model {
             return Delta::default();
         }
         let place = places(&range);
-        self.now[place.clone()].copy_from_slice(&self.beneath[place]);
+        self.now[place.clone()].copy_from_slice(&self.on_disk[place]);
         self.dirty[to_usize(range.start)..to_usize(range.end)].fill(false);
         self.blocks.discard(range)
     }
