@@ -22,7 +22,7 @@
 //! 5. The commit of N drops its logs: blocks that were written are pinned, the rest are freed.
 //!    N + 1 begins without logs and without a mark.
 //!
-//! A *group* is a log commit: the changes of logs that are written together. This module does not
+//! A *log commit* has the changes of logs that are written together. This module does not
 //! know what is logged, nor when.
 
 mod blocks;

@@ -297,20 +297,21 @@ impl TransactionManager {
         self.logs.mark(reason);
     }
 
-    /// Waits until a group is durable; writes it if no other thread does. Data that was written
-    /// before the call of [`LogWriter::group`] is then durable, too, and so is the data in flight
-    /// of this caller, which registered it as `pending_io`. In any case, all of that data has
-    /// completed on return.
+    /// Waits until a log commit is durable; writes it if no other thread does. Data that was
+    /// written before the call of [`LogWriter::log_transid`] is then durable, too, and so is the
+    /// data in flight of this caller, which registered it as `pending_io`. In any case, all of that
+    /// data has completed on return.
     ///
-    /// An error means that the group is not durable, and that the transaction must be committed.
+    /// An error means that the log commit is not durable, and that the transaction must be
+    /// committed.
     pub fn sync_log(
         &self,
         handle: &Handle<'_>,
-        group: LogTransId,
+        log_transid: LogTransId,
         pending_io: Option<PendingIoToken<'_>>,
         member: &mut dyn LogSyncer,
     ) -> Result<(), LogFailure> {
-        log::sync(&self.logs, handle, group, pending_io, member)
+        log::sync(&self.logs, handle, log_transid, pending_io, member)
     }
 
     /// Returns the counters of logs since the filesystem was opened.

@@ -95,7 +95,7 @@ pub(super) struct InodeToLog<'a> {
 
 /// The result of logging an inode as a whole.
 pub(super) struct LoggedInode<'a> {
-    pub(super) group: LogTransId,
+    pub(super) log_transid: LogTransId,
     /// Makes the log commit wait for data in flight that the log refers to.
     pub(super) pending_io: Option<PendingIoToken<'a>>,
     pub(super) amount: LogVolume,
@@ -151,7 +151,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
         let pending_io = awaits_data.then(|| self.writer.pending_io());
         let amount = LogVolume { inodes: self.seen.len(), ..self.amount };
-        Ok(LoggedInode { group: self.writer.group(), pending_io, amount })
+        Ok(LoggedInode { log_transid: self.writer.log_transid(), pending_io, amount })
     }
 
     /// Logs stale inodes again; returns whether there were any.
@@ -270,8 +270,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let item = self.with_xattrs_of_its_moment(inode, version, item)?;
         self.put_item(inode.id().number, &item);
         if let Some(stamp) = stamp {
-            let group = self.writer.group();
-            self.nodes.log_tracker().stamp(self.running, inode.id(), stamp, group);
+            let log_transid = self.writer.log_transid();
+            self.nodes.log_tracker().stamp(self.running, inode.id(), stamp, log_transid);
         }
         Ok(before)
     }

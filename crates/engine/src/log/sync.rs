@@ -35,7 +35,7 @@ enum SyncPlan<'a> {
     /// Wait until this transaction is durable.
     Wait(u64),
     /// Wait until the log commit of the logged inode is durable.
-    Group(LoggedInode<'a>),
+    Log(LoggedInode<'a>),
     /// Commit the running transaction.
     Commit(FullCommitReason),
 }
@@ -173,11 +173,11 @@ impl Log {
         waiting.clock.lap(Phase::Collect);
         let (amount, left) = match next {
             SyncPlan::Wait(generation) => (LogVolume::default(), RemainingWork::Wait(generation)),
-            SyncPlan::Group(LoggedInode { group, pending_io, amount }) => {
+            SyncPlan::Log(LoggedInode { log_transid, pending_io, amount }) => {
                 if let Some(data) = waiting.data.as_mut() {
-                    data.logged(group);
+                    data.logged(log_transid);
                 }
-                let synced = self.transactions.sync_log(&handle, group, pending_io, waiting);
+                let synced = self.transactions.sync_log(&handle, log_transid, pending_io, waiting);
                 let left = synced.map_or_else(commit, |()| RemainingWork::Nothing);
                 (amount, left)
             }
@@ -211,12 +211,12 @@ impl Log {
             }
         }
         let logged = log_tracker.logged(running, inode.id()).filter(|it| it.mode == LogMode::All);
-        if let Some((stamp, group)) = logged.and_then(|logged| logged.whole)
+        if let Some((stamp, log_transid)) = logged.and_then(|logged| logged.whole)
             && is_settled
             && inode.stamp(running) == Some(stamp)
         {
-            return SyncPlan::Group(LoggedInode {
-                group,
+            return SyncPlan::Log(LoggedInode {
+                log_transid,
                 pending_io: None,
                 amount: LogVolume::default(),
             });
@@ -224,6 +224,6 @@ impl Log {
         let collected = self.transactions.logs(handle).and_then(|mut writer| {
             InodeLogger::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
         });
-        collected.map_or_else(SyncPlan::Commit, SyncPlan::Group)
+        collected.map_or_else(SyncPlan::Commit, SyncPlan::Log)
     }
 }

@@ -144,7 +144,7 @@ fn copy_file_range_to_a_sync_file_is_durable_on_return() {
     let stats_handle = ours.mounted.stats_handle();
     let synced = || {
         let stats = stats_handle.filesystem().stats();
-        (stats.log.groups, stats.commits)
+        (stats.log.log_commits, stats.commits)
     };
     for (name, flags, is_durable) in [
         ("plain", OFlags::empty(), false),

@@ -127,7 +127,7 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     // Further syncs succeed, with logs.
     other.append(&[2; BLOCK]).unwrap();
     other.sync_all().unwrap();
-    assert_eq!(filesystem.stats().log.groups, log.groups + 1);
+    assert_eq!(filesystem.stats().log.log_commits, log.log_commits + 1);
     file.close().unwrap();
     other.close().unwrap();
     filesystem.close().unwrap();

@@ -206,7 +206,7 @@ fn check_reasons(filesystem: &Filesystem) {
     let Stats { log, commits, .. } = filesystem.stats();
     let reasons = FullCommitReason::ALL.map(|reason| (reason, log.commits(reason)));
     let causes = CommitTrigger::ALL.map(|cause| (cause, commits.by(cause)));
-    println!("{causes:?}, {reasons:?}, {} groups", log.groups);
+    println!("{causes:?}, {reasons:?}, {} groups", log.log_commits);
     let forced: u64 = reasons.iter().map(|(_, count)| count).sum();
     assert!(commits.by(CommitTrigger::Sync) <= forced, "{causes:?}, {reasons:?}");
     let others = [CommitTrigger::Age, CommitTrigger::Memory];
@@ -214,7 +214,7 @@ fn check_reasons(filesystem: &Filesystem) {
     let unfit =
         [FullCommitReason::Disabled, FullCommitReason::Failed, FullCommitReason::DataFailed];
     assert!(unfit.iter().all(|reason| log.commits(*reason) == 0), "{reasons:?}");
-    assert!(log.groups > 0, "nothing was logged");
+    assert!(log.log_commits > 0, "nothing was logged");
 }
 
 fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed: u64) {
@@ -330,7 +330,7 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     file.append(&[1; BLOCK]).unwrap();
     file.sync_all().unwrap();
     dir.sync_all().unwrap();
-    assert_eq!(filesystem.stats().log.groups, 2, "both are logged");
+    assert_eq!(filesystem.stats().log.log_commits, 2, "both are logged");
     let (touch, change) =
         (|name: &str| touch(&dir, name), |name: &str| change(&filesystem, &dir, name));
     touch("first");
@@ -486,7 +486,7 @@ fn an_fsync_while_a_commit_writes_waits_for_its_superblock_alone() {
     let between = Between::new();
     assert_eq!(between.sync(|| ()), [true, true]);
     let log = between.filesystem.stats().log;
-    assert_eq!((log.groups, log.waits_for_commit), (1, 1));
+    assert_eq!((log.log_commits, log.waits_for_commit), (1, 1));
     assert!(FullCommitReason::ALL.iter().all(|reason| log.commits(*reason) == 0), "{log:?}");
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
 }
@@ -501,7 +501,7 @@ fn an_fsync_while_a_commit_writes_its_nodes_waits_for_its_superblock_alone() {
     held.hold_next();
     assert_eq!(between.sync_while_held(|| ()), [true, true]);
     let log = filesystem.stats().log;
-    assert_eq!((log.groups, log.waits_for_commit), (1, 1));
+    assert_eq!((log.log_commits, log.waits_for_commit), (1, 1));
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
 }
 
@@ -540,7 +540,7 @@ fn an_fsync_while_a_commit_fails_is_told() {
     let between = Between::new();
     let fault = Fault { operation: Operation::Write, after: 0, how: How::Eio, lasting: false };
     assert_eq!(between.sync(|| between.device.arm(fault)), [false, false]);
-    assert_eq!((between.device.failed(), between.filesystem.stats().log.groups), (1, 0));
+    assert_eq!((between.device.failed(), between.filesystem.stats().log.log_commits), (1, 0));
     assert_eq!(between.left(), [0; 0], "a log without its commit is not shown");
 }
 
@@ -617,7 +617,7 @@ fn an_fsync_alone_waits_three_times_and_writes_each_block_once() {
             let written = BLOCK + 4 * usize::try_from(nodesize).unwrap() + BLOCK;
             assert_eq!(cost, Cost { waits: 3, flushes: 1, written });
         }
-        assert_eq!(filesystem.stats().log.groups, 20);
+        assert_eq!(filesystem.stats().log.log_commits, 20);
         file.close().unwrap();
         filesystem.abandon();
     }

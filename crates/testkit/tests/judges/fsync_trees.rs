@@ -393,7 +393,7 @@ impl Acting {
         match step {
             Step::Do(operation @ (Operation::Commit | Operation::Reopen)) => {
                 if *operation == Operation::Reopen {
-                    self.groups += self.target.filesystem().stats().log.groups;
+                    self.groups += self.target.filesystem().stats().log.log_commits;
                 }
                 do_to(&mut self.target, operation)?;
                 let meanwhile = self.meanwhile(before);
@@ -452,7 +452,7 @@ fn act(base: &Base, steps: &[Placed]) -> Result<Acted> {
         acting.act(placed).with_context(|| format!("step {index}: {placed}"))?;
     }
     let Acting { device, target, journals, groups, .. } = acting;
-    let groups = groups + target.filesystem().stats().log.groups;
+    let groups = groups + target.filesystem().stats().log.log_commits;
     let (recording, cut) = (device.recording(), now());
     target.abandon();
     Ok(Acted { recording, journals, cut, groups })
@@ -589,7 +589,7 @@ impl Sharers {
     /// Syncs all files, the others while the superblock write of the first one's log commit is
     /// held. Returns the number of log commits that this took.
     fn sync(&self) -> u64 {
-        let groups = || self.filesystem.stats().log.groups;
+        let groups = || self.filesystem.stats().log.log_commits;
         let before = (groups(), self.superblocks());
         self.held.hold_write_of(SUPERBLOCK);
         thread::scope(|scope| {

@@ -156,7 +156,7 @@ impl<'a> Handed<'a> {
         let length = LOGGED_LEN as u64;
         let write = Operation::Write { object: object.clone(), offset: 0, length, seed };
         target.apply(&write).unwrap();
-        let groups = |target: &EngineTarget| target.filesystem().stats().log.groups;
+        let groups = |target: &EngineTarget| target.filesystem().stats().log.log_commits;
         let before = groups(&target);
         target.sync(&object, false).unwrap();
         assert_eq!(groups(&target), before + 1, "{what}: a log is pending");

@@ -1,9 +1,9 @@
 //! The blocks of logs.
 //!
 //! 1. A block that was not submitted to the device is freed at once when its tree drops it.
-//! 2. The superblock may lead to any other dropped block until the superblock of a group that was
-//!    sealed later is durable. Then the block is *reusable*, and a log allocates it first: so the
-//!    logs of a transaction reuse a few addresses, however many syncs there are.
+//! 2. The superblock may lead to any other dropped block until the superblock of a log commit that
+//!    was sealed later is durable. Then the block is *reusable*, and a log allocates it first: so
+//!    the logs of a transaction reuse a few addresses, however many syncs there are.
 //! 3. A block that was ever submitted to the device belongs to the log until the commit, which pins
 //!    all of them: so they are also discarded on the device, if freed space is.
 //! 4. Logs are not shared, and their blocks are in no extent tree: there are no references to
@@ -27,7 +27,7 @@ struct BlockSets {
     unwritten: BTreeSet<Logical>,
     /// All that were ever submitted to the device.
     written: BTreeSet<Logical>,
-    /// Written, and dropped since a group was last sealed.
+    /// Written, and dropped since a log commit was last sealed.
     dropped: BTreeSet<Logical>,
     /// Dropped before that: the next superblock no longer leads to them.
     dropped_and_sealed: BTreeSet<Logical>,
@@ -52,7 +52,8 @@ impl LogBlocks {
         *self.0.lock() == BlockSets::default()
     }
 
-    /// Seals a group: returns the blocks to write, by address. From now on they count as written.
+    /// Seals a log commit: returns the blocks to write, by address. From now on they count as
+    /// written.
     pub(super) fn seal(&self) -> BTreeSet<Logical> {
         let mut sets = self.0.lock();
         let mut dropped = mem::take(&mut sets.dropped);
@@ -62,7 +63,7 @@ impl LogBlocks {
         unwritten
     }
 
-    /// Records that the superblock of the group that was sealed last is durable.
+    /// Records that the superblock of the log commit that was sealed last is durable.
     pub(super) fn superblock_is_durable(&self) {
         let mut sets = self.0.lock();
         let mut dropped_and_sealed = mem::take(&mut sets.dropped_and_sealed);

@@ -1,17 +1,17 @@
-//! Writes a group of changes of logs.
+//! Writes a log commit.
 //!
-//! 1. Under the lock of the logs the leader completes its group and closes it; it updates the tree
-//!    of the log roots to lead to each log as it is, and seals the nodes: later changes of a log
-//!    copy them.
-//! 2. Then the nodes are written, in any order, while data that the group refers to, of the leader
-//!    and of other threads, is in flight. When all of it has completed, a flush makes it durable,
-//!    with all that was written before; then the previous superblock must be durable; then that of
-//!    the log is written.
+//! 1. Under the lock of the logs the leader completes its log commit and closes it; it updates the
+//!    tree of the log roots to lead to each log as it is, and seals the nodes: later changes of a
+//!    log copy them.
+//! 2. Then the nodes are written, in any order, while data that the log commit refers to, of the
+//!    leader and of other threads, is in flight. When all of it has completed, a flush makes it
+//!    durable, with all that was written before; then the previous superblock must be durable; then
+//!    that of the log is written.
 //! 3. The leader holds a handle of the transaction throughout: so neither can the commit unblock
 //!    the next transaction, nor does another thread write a superblock after the previous one.
-//! 4. Nothing is retried: a failure marks the transaction. If data that a group refers to failed,
-//!    the superblock is not written. A failed flush or superblock write ends all writing: the error
-//!    may concern the writes of other threads, and the device reports it only once.
+//! 4. Nothing is retried: a failure marks the transaction. If data that a log commit refers to
+//!    failed, the superblock is not written. A failed flush or superblock write ends all writing:
+//!    the error may concern the writes of other threads, and the device reports it only once.
 //! 5. Data is recorded in its file while its owner holds a handle of the transaction: the commit
 //!    has all that a log refers to.
 
@@ -27,7 +27,7 @@ use super::writer::{LogTransId, LogWriter, PendingIoToken, SubvolumeLogs};
 use crate::commit::Handle;
 use crate::error::Result;
 
-/// The nodes of a group, sealed for writing.
+/// The nodes of a log commit, sealed for writing.
 struct SealedNodes {
     list: DirtyList,
     nodes: Vec<(Logical, Slice)>,
@@ -35,15 +35,15 @@ struct SealedNodes {
     root: Option<Root>,
 }
 
-/// A caller that syncs a group.
+/// A caller that syncs a log commit.
 pub trait LogSyncer {
-    /// Makes the last changes to the logs before the group that this caller leads is closed. The
-    /// error is the reason why the transaction must be committed.
+    /// Makes the last changes to the logs before the log commit that this caller leads is closed.
+    /// The error is the reason why the transaction must be committed.
     fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason>;
 
-    /// Waits for the data in flight of this caller that its group refers to, and records it in its
-    /// file, in the handle's transaction; later calls only return the same result. An error means
-    /// that the log must not become durable: the transaction is marked.
+    /// Waits for the data in flight of this caller that its log commit refers to, and records it in
+    /// its file, in the handle's transaction; later calls only return the same result. An error
+    /// means that the log must not become durable: the transaction is marked.
     fn finish_io(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason>;
 
     /// Reports that the time since the last report was spent waiting for `what`.
@@ -55,8 +55,8 @@ pub trait LogSyncer {
 pub enum LogSyncPhase {
     /// The device: its data, the nodes, the flush, the superblock.
     Device,
-    /// Other threads: those that write the group, or the one before, or data that the group refers
-    /// to.
+    /// Other threads: those that write the log commit, or the one before, or data that the log
+    /// commit refers to.
     Writers,
     /// The superblock of the previous transaction.
     Commit,
@@ -92,23 +92,23 @@ impl SyncingMember<'_> {
     }
 }
 
-/// Waits until a group is durable; writes it if no other thread does. All data in flight of the
-/// caller has completed on return.
+/// Waits until a log commit is durable; writes it if no other thread does. All data in flight of
+/// the caller has completed on return.
 pub(crate) fn sync(
     logs: &SubvolumeLogs,
     handle: &Handle<'_>,
-    group: LogTransId,
+    log_transid: LogTransId,
     pending_io: Option<PendingIoToken<'_>>,
     member: &mut dyn LogSyncer,
 ) -> Result<(), LogFailure> {
     let mut member = SyncingMember { pending_io, member };
-    let synced = if group.transaction == handle.generation() {
-        LogSync { logs, handle }.sync_group(group, &mut member)
+    let synced = if log_transid.transaction == handle.generation() {
+        LogSync { logs, handle }.sync_commit(log_transid, &mut member)
     } else {
         // It becomes durable with its transaction.
-        logs.context.state.wait_durable(group.transaction).map_err(LogFailure::from)
+        logs.context.state.wait_durable(log_transid.transaction).map_err(LogFailure::from)
     };
-    // Not done yet if the group was given up before.
+    // Not done yet if the log commit was given up before.
     let finished = member.finish_io(handle);
     synced.and(finished)
 }
@@ -120,21 +120,21 @@ struct LogSync<'a> {
 }
 
 impl LogSync<'_> {
-    fn sync_group(
+    fn sync_commit(
         &self,
-        group: LogTransId,
+        log_transid: LogTransId,
         member: &mut SyncingMember<'_>,
     ) -> Result<(), LogFailure> {
-        let SubvolumeLogs { groups, counts, .. } = self.logs;
-        let leads = groups.try_lead(group.number).map(|lead| Ok(JoinOutcome::Lead(lead)));
-        match leads.unwrap_or_else(|| self.join_group(group, member))? {
+        let SubvolumeLogs { commits, counts, .. } = self.logs;
+        let leads = commits.try_lead(log_transid.number).map(|lead| Ok(JoinOutcome::Lead(lead)));
+        match leads.unwrap_or_else(|| self.join_commit(log_transid, member))? {
             JoinOutcome::Ended(end) => {
                 count(&counts.shared, 1);
                 end
             }
             JoinOutcome::Lead(lead) => {
-                count(&counts.waits_for_group, u64::from(lead.has_waited()));
-                let written = self.write_group(&lead, member);
+                count(&counts.waits_for_log_commit, u64::from(lead.has_waited()));
+                let written = self.write_commit(&lead, member);
                 if let Err(failure) = &written {
                     self.logs.mark(failure.reason());
                 }
@@ -144,21 +144,21 @@ impl LogSync<'_> {
         }
     }
 
-    /// Waits for a group that another thread writes, or for the one before it.
-    fn join_group(
+    /// Waits for a log commit that another thread writes, or for the one before it.
+    fn join_commit(
         &self,
-        group: LogTransId,
+        log_transid: LogTransId,
         member: &mut SyncingMember<'_>,
     ) -> Result<JoinOutcome<'_, LogFailure>, LogFailure> {
         let finished = member.finish_io(self.handle);
         member.member.waited(LogSyncPhase::Device);
         finished?;
-        let role = self.logs.groups.join(group.number);
+        let role = self.logs.commits.join(log_transid.number);
         member.member.waited(LogSyncPhase::Writers);
         Ok(role)
     }
 
-    fn write_group(
+    fn write_commit(
         &self,
         lead: &LogCommitLeader<'_, LogFailure>,
         member: &mut SyncingMember<'_>,
@@ -166,11 +166,11 @@ impl LogSync<'_> {
         let context = &self.logs.context;
         let before = self.handle.generation() - 1;
         if lead.is_shared() {
-            // Other threads may be about to sync, but lack a processor: each that joins this group
-            // does not need one of its own.
+            // Other threads may be about to sync, but lack a processor: each that joins this log
+            // commit does not need one of its own.
             thread::yield_now();
         }
-        let SealedNodes { list, nodes, root } = self.seal_group(lead, member.member)?;
+        let SealedNodes { list, nodes, root } = self.seal_commit(lead, member.member)?;
         let count_nodes = nodes.len() as u64;
         let in_flight = context.volume().submit_data(nodes);
         let finished = member.finish_io(self.handle);
@@ -193,7 +193,7 @@ impl LogSync<'_> {
         }
         member.member.waited(LogSyncPhase::Device);
         context.tree_roots.store().written(list);
-        self.count_group(count_nodes);
+        self.count_commit(count_nodes);
         Ok(())
     }
 
@@ -206,15 +206,15 @@ impl LogSync<'_> {
         Ok(self.logs.context.state.check()?)
     }
 
-    fn count_group(&self, nodes: u64) {
+    fn count_commit(&self, nodes: u64) {
         let counts = &self.logs.counts;
-        count(&counts.groups, 1);
+        count(&counts.log_commits, 1);
         count(&counts.nodes, nodes);
         count(&counts.bytes, nodes * u64::from(self.logs.context.nodesize()));
     }
 
-    /// Closes a group, and seals its nodes for writing.
-    fn seal_group(
+    /// Closes a log commit, and seals its nodes for writing.
+    fn seal_commit(
         &self,
         lead: &LogCommitLeader<'_, LogFailure>,
         leader: &mut dyn LogSyncer,

@@ -80,14 +80,14 @@ impl From<&TransactionError> for FullCommitReason {
     }
 }
 
-/// Why a group is not durable. The transaction is marked: it must be committed.
+/// Why a log commit is not durable. The transaction is marked: it must be committed.
 #[derive(Clone, Debug, Error)]
 pub enum LogFailure {
-    /// The group was not written.
+    /// The log commit was not written.
     #[error("the transaction must be committed: {0}")]
     Commit(FullCommitReason),
-    /// Writing the group failed. Earlier writes, also of data, may have failed with it: callers
-    /// that wait for those get an error even if the commit succeeds.
+    /// Writing the log commit failed. Earlier writes, also of data, may have failed with it:
+    /// callers that wait for those get an error even if the commit succeeds.
     #[error("the log cannot be written: {0}")]
     Failed(Arc<TransactionError>),
 }

@@ -1,5 +1,5 @@
-//! Logs and commits under loom: the transaction state and the groups together, every interleaving
-//! of two to three threads, up to some preemptions.
+//! Logs and commits under loom: the transaction state and the log commits together, every
+//! interleaving of two to three threads, up to some preemptions.
 //!
 //! 1. A log, and the tree of the log roots, are created once, in the transaction of the thread that
 //!    logs; the commit drops both.
@@ -22,7 +22,7 @@ const JOINED: &str = "loom fails the model itself";
 /// Why a call succeeds.
 const SOUND: &str = "nothing fails in this model";
 
-/// The failure of a group.
+/// The failure of a log commit.
 #[derive(Clone, Debug)]
 struct Unwritten;
 
@@ -47,7 +47,7 @@ struct Disk {
 
 struct World {
     transaction_state: TransactionState,
-    groups: LogCommits<Unwritten>,
+    commits: LogCommits<Unwritten>,
     trees: Mutex<Trees>,
     disk: Mutex<Disk>,
 }
@@ -57,7 +57,7 @@ impl World {
         let disk = Disk { committed: FIRST - 1, ..Disk::default() };
         Self {
             transaction_state: TransactionState::new(FIRST),
-            groups: LogCommits::new(Unwritten),
+            commits: LogCommits::new(Unwritten),
             trees: Mutex::new(Class::LogRoot, Trees::default()),
             disk: Mutex::new(Class::DeviceQueue, disk),
         }
@@ -68,9 +68,9 @@ impl World {
         let transaction_guard =
             self.transaction_state.join(JoinKind::Writing).map_err(|_| Unwritten)?;
         let generation = transaction_guard.generation();
-        let group = self.log(generation, bit);
+        let log_transid = self.log(generation, bit);
         let synced = loop {
-            match self.groups.join(group) {
+            match self.commits.join(log_transid) {
                 JoinOutcome::Ended(end) => break end,
                 JoinOutcome::Lead(lead) => {
                     let written = write(self, generation, &lead);
@@ -93,10 +93,10 @@ impl World {
         let of = *trees.generation.get_or_insert(generation);
         assert_eq!(of, generation, "the logs of another transaction are gone");
         trees.bits |= bit;
-        self.groups.collecting()
+        self.commits.collecting()
     }
 
-    /// Writes a group.
+    /// Writes a log commit.
     fn write(
         &self,
         generation: u64,
@@ -118,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    /// Closes a group, and fails to write it.
+    /// Closes a log commit, and fails to write it.
     fn fail_to_write(
         &self,
         _: u64,
@@ -159,12 +159,12 @@ impl World {
     fn drop_logs(&self, commit: &Commit<'_, CommitDoing>) -> u64 {
         let trees = std::mem::take(&mut *self.trees.lock());
         assert!(trees.generation.is_none_or(|of| of == commit.generation()));
-        self.groups.renew();
+        self.commits.renew();
         trees.bits
     }
 }
 
-/// How a leader writes its group.
+/// How a leader writes its log commit.
 type Write = fn(&World, u64, &LogCommitLeader<'_, Unwritten>) -> Result<(), Unwritten>;
 
 /// The part of a thread, which gets a bit of its own.

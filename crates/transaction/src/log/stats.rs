@@ -9,17 +9,17 @@ const REASONS: usize = FullCommitReason::ALL.len();
 /// Counters of logs since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Groups that became durable.
-    pub groups: u64,
-    /// Syncs whose group was durable already, or was written by another thread.
+    /// Log commits that became durable.
+    pub log_commits: u64,
+    /// Syncs whose log commit was durable already, or was written by another thread.
     pub shared: u64,
     /// Nodes written.
     pub nodes: u64,
     /// Bytes of these nodes, of one mirror each.
     pub bytes: u64,
-    /// Groups whose leader waited for the group before.
-    pub waits_for_group: u64,
-    /// Groups that waited for the superblock of the previous transaction.
+    /// Log commits whose leader waited for the log commit before.
+    pub waits_for_log_commit: u64,
+    /// Log commits that waited for the superblock of the previous transaction.
     pub waits_for_commit: u64,
     reasons: [u64; REASONS],
 }
@@ -34,11 +34,11 @@ impl LogStats {
 /// The counters behind [`LogStats`].
 #[derive(Default)]
 pub(super) struct Counts {
-    pub(super) groups: AtomicU64,
+    pub(super) log_commits: AtomicU64,
     pub(super) shared: AtomicU64,
     pub(super) nodes: AtomicU64,
     pub(super) bytes: AtomicU64,
-    pub(super) waits_for_group: AtomicU64,
+    pub(super) waits_for_log_commit: AtomicU64,
     pub(super) waits_for_commit: AtomicU64,
     reasons: [AtomicU64; REASONS],
 }
@@ -56,11 +56,11 @@ impl Counts {
     pub(super) fn get(&self) -> LogStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogStats {
-            groups: read(&self.groups),
+            log_commits: read(&self.log_commits),
             shared: read(&self.shared),
             nodes: read(&self.nodes),
             bytes: read(&self.bytes),
-            waits_for_group: read(&self.waits_for_group),
+            waits_for_log_commit: read(&self.waits_for_log_commit),
             waits_for_commit: read(&self.waits_for_commit),
             reasons: self.reasons.each_ref().map(read),
         }

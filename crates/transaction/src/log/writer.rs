@@ -33,7 +33,7 @@ pub(crate) struct SubvolumeLogs {
     pub(super) context: Arc<TransactionContext>,
     trees: Mutex<LogTrees>,
     pub(super) blocks: LogBlocks,
-    pub(super) groups: LogCommits<LogFailure>,
+    pub(super) commits: LogCommits<LogFailure>,
     /// 0, or one more than the index of the reason in [`FullCommitReason::ALL`].
     mark: AtomicUsize,
     pub(super) counts: Counts,
@@ -56,15 +56,15 @@ struct SubvolumeLog {
     checksums: LoggedChecksums,
 }
 
-/// A group: the changes of logs between one log commit and the next.
+/// The number of a log commit: of the changes of logs since the log commit before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogTransId {
     pub(super) transaction: u64,
     pub(super) number: u64,
 }
 
-/// Data in flight that a group refers to.
-#[must_use = "the group fails without it"]
+/// Data in flight that a log commit refers to.
+#[must_use = "the log commit fails without it"]
 pub struct PendingIoToken<'a>(pub(super) PendingIo<'a, LogFailure>);
 
 /// Exclusive access to the logs of a transaction.
@@ -83,7 +83,7 @@ impl SubvolumeLogs {
             context,
             trees: Mutex::new(Class::LogRoot, LogTrees::default()),
             blocks: LogBlocks::new(),
-            groups: LogCommits::new(LogFailure::Commit(FullCommitReason::Failed)),
+            commits: LogCommits::new(LogFailure::Commit(FullCommitReason::Failed)),
             mark: AtomicUsize::new(0),
             counts: Counts::default(),
             chunk_tree_uuid,
@@ -147,7 +147,7 @@ impl SubvolumeLogs {
         let space = &self.context.space;
         free.iter().try_for_each(|&logical| space.give_back(logical, len))?;
         pinned.iter().try_for_each(|&logical| space.pin(logical, len))?;
-        self.groups.renew();
+        self.commits.renew();
         self.mark.store(0, Ordering::Release);
         Ok(())
     }
@@ -179,16 +179,16 @@ impl<'a> LogWriter<'a> {
         self.trees.logs.keys().copied().collect()
     }
 
-    /// Returns the group that contains the changes made so far.
-    pub fn group(&self) -> LogTransId {
-        let number = self.logs.groups.collecting();
+    /// Returns the number of the log commit that contains the changes made so far.
+    pub fn log_transid(&self) -> LogTransId {
+        let number = self.logs.commits.collecting();
         LogTransId { transaction: self.generation, number }
     }
 
-    /// Registers pending I/O of data that the group refers to: see
+    /// Registers pending I/O of data that the log commit refers to: see
     /// [`finish_io`](crate::LogSyncer::finish_io).
     pub fn pending_io(&self) -> PendingIoToken<'a> {
-        PendingIoToken(self.logs.groups.pending_io())
+        PendingIoToken(self.logs.commits.pending_io())
     }
 
     /// Marks the transaction, because its log is incomplete.

@@ -52,8 +52,8 @@ fn log(
     edits: &mut [ItemEdit],
 ) -> Result<(), LogFailure> {
     let handle = transactions.start(HandleKind::Operation).unwrap();
-    let group = put(transactions.logs(&handle)?, subvolume, edits)?;
-    transactions.sync_log(&handle, group, None, &mut ())
+    let log_transid = put(transactions.logs(&handle)?, subvolume, edits)?;
+    transactions.sync_log(&handle, log_transid, None, &mut ())
 }
 
 fn put(
@@ -62,7 +62,7 @@ fn put(
     edits: &mut [ItemEdit],
 ) -> Result<LogTransId, FullCommitReason> {
     writer.apply(subvolume, edits)?;
-    Ok(writer.group())
+    Ok(writer.log_transid())
 }
 
 /// Applies changes to the expected items.
@@ -100,10 +100,10 @@ fn logged_items_are_read_back() {
         }
         assert!(nodes >= 3, "{nodes} nodes");
         let stats = transactions.log_stats();
-        assert!(stats.groups >= 8 && stats.nodes > nodes as u64, "{stats:?}");
+        assert!(stats.log_commits >= 8 && stats.nodes > nodes as u64, "{stats:?}");
         let nodesize = u64::from(transactions.volume().geometry().nodesize);
         assert_eq!(stats.bytes, stats.nodes * nodesize);
-        let waits = [stats.shared, stats.waits_for_group, stats.waits_for_commit];
+        let waits = [stats.shared, stats.waits_for_log_commit, stats.waits_for_commit];
         assert_eq!(waits, [0, 0, 0]);
         transactions.close().unwrap();
         assert!(read_log(&device.recording().end()).is_none(), "the commit is newer");
@@ -350,7 +350,7 @@ fn a_log_alone_is_committed_too() {
 }
 
 #[test]
-fn a_group_without_changes_writes_no_superblock() {
+fn log_commit_without_changes_writes_no_superblock() {
     let (device, transactions) = recorded("fresh");
     log(&transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
     drop(device.take());
@@ -381,10 +381,10 @@ fn checksums_do_not_overlap_whatever_is_added() {
             let mut writer = transactions.logs(&handle).unwrap();
             writer.add_checksums(TreeId::FS, Logical(start * 4096), &stored).unwrap();
             sums.extend((start..start + sectors).map(|sector| (sector, sum(sector))));
-            let group = writer.group();
+            let log_transid = writer.log_transid();
             drop(writer);
             if random.one_in(20) {
-                transactions.sync_log(&handle, group, None, &mut ()).unwrap();
+                transactions.sync_log(&handle, log_transid, None, &mut ()).unwrap();
             }
         }
         log(&transactions, TreeId::FS, &mut []).unwrap();

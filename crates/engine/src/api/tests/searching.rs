@@ -13,9 +13,9 @@ fn searches(lab: &Lab, act: impl FnOnce()) -> u64 {
 }
 
 fn sync(lab: &Lab, file: &File) -> u64 {
-    let groups = lab.fs.stats().log.groups;
+    let groups = lab.fs.stats().log.log_commits;
     let found = searches(lab, || file.sync_all().unwrap());
-    assert_eq!(lab.fs.stats().log.groups, groups + 1, "it is logged");
+    assert_eq!(lab.fs.stats().log.log_commits, groups + 1, "it is logged");
     found
 }
 

@@ -48,7 +48,7 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
 /// Simulates a crash, and checks that the files are unchanged.
 fn crash(lab: Lab, names: &[&str]) {
     let before: Vec<_> = names.iter().map(|name| lab.fs.read(name).unwrap()).collect();
-    assert!(lab.fs.stats().log.groups > 0, "it was logged");
+    assert!(lab.fs.stats().log.log_commits > 0, "it was logged");
     let Lab { device, memory, fs } = lab;
     let snapshot = device.snapshot();
     let cut = Time::now();

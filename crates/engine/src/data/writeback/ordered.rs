@@ -32,7 +32,7 @@ pub(crate) struct OrderedExtents<'a> {
     /// `None` once the data has landed.
     flying: Option<OrderedExtent<'a>>,
     /// The log commit that it was logged with.
-    group: Option<LogTransId>,
+    log_transid: Option<LogTransId>,
     has_failed: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> OrderedExtents<'a> {
     ) -> Self {
         let has_failed = transfer.has_failed();
         let flying = Some(OrderedExtent { transfer, _one: one });
-        let mut new = Self { context, pages, size, flying, group: None, has_failed };
+        let mut new = Self { context, pages, size, flying, log_transid: None, has_failed };
         if has_failed {
             new.land(None);
         }
@@ -106,8 +106,8 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// Records the log commit that it was logged with.
-    pub(crate) fn logged(&mut self, group: LogTransId) {
-        self.group = Some(group);
+    pub(crate) fn logged(&mut self, log_transid: LogTransId) {
+        self.log_transid = Some(log_transid);
     }
 
     /// Waits for the data, and puts it into the file. Returns false if some of it failed, also when
@@ -123,8 +123,8 @@ impl<'a> OrderedExtents<'a> {
             }
             // A caller that needs the failures asks the file for them.
             let _told = record_failures([self.pages], failed);
-            if let Some((handle, group)) = handle.zip(self.group) {
-                self.know_logged(handle.generation(), group, ranges);
+            if let Some((handle, log_transid)) = handle.zip(self.log_transid) {
+                self.know_logged(handle.generation(), log_transid, ranges);
             }
         }
         self.context.purge_if_dead(self.pages);
@@ -154,7 +154,7 @@ impl<'a> OrderedExtents<'a> {
     fn know_logged(
         &self,
         running: u64,
-        group: LogTransId,
+        log_transid: LogTransId,
         ranges: impl IntoIterator<Item = Range<u64>>,
     ) {
         let inode = self.pages.inode();
@@ -162,7 +162,7 @@ impl<'a> OrderedExtents<'a> {
             inode.forget_changed(running, range);
         }
         let log_tracker = self.context.nodes.log_tracker();
-        log_tracker.landed(running, inode.id(), group, inode.extents_version());
+        log_tracker.landed(running, inode.id(), log_transid, inode.extents_version());
     }
 }
 

@@ -345,22 +345,28 @@ impl LogTracker {
         running: u64,
         inode: InodeId,
         stamp: ChangeVersion,
-        group: LogTransId,
+        log_transid: LogTransId,
     ) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&inode));
         if let Some(logged) = trace.and_then(|trace| trace.logged.as_mut()) {
-            logged.whole = Some((stamp, group));
+            logged.whole = Some((stamp, log_transid));
         }
     }
 
     /// Records that the data of a file that was in flight when all of the file was logged with
-    /// `group` is now in its extents.
-    pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogTransId, version: u64) {
+    /// `log_transid` is now in its extents.
+    pub(crate) fn landed(
+        &self,
+        running: u64,
+        file: InodeId,
+        log_transid: LogTransId,
+        version: u64,
+    ) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&file));
         let whole = trace.and_then(|trace| trace.logged.as_mut()?.whole.as_mut());
-        if let Some(((_, of), _)) = whole.filter(|(_, of)| *of == group) {
+        if let Some(((_, of), _)) = whole.filter(|(_, of)| *of == log_transid) {
             *of = version;
         }
     }

@@ -1,4 +1,4 @@
-//! The groups under loom: every interleaving of two to four threads, up to some preemptions. A
+//! The log commits under loom: every interleaving of two to four threads, up to some preemptions. A
 //! thread that is never woken fails the model, and so does a change that is not on the device.
 
 use loom::thread;
@@ -57,7 +57,7 @@ fn keep(world: &World, bit: u64) {
     world.sync_with_io(bit, Ok(())).expect("nothing fails in this model");
 }
 
-/// Syncs with pending I/O that completes, in a group that may fail.
+/// Syncs with pending I/O that completes, in a log commit that may fail.
 fn try_to_keep(world: &World, bit: u64) {
     let _ended = world.sync_with_io(bit, Ok(()));
 }
@@ -67,13 +67,13 @@ fn break_it(world: &World, bit: u64) {
 }
 
 #[test]
-fn pending_io_completes_before_its_group_is_durable() {
+fn pending_io_completes_before_its_log_commit_is_durable() {
     explore(4, &[keep, keep], 1);
     explore(3, &[keep, keep, sync], 1);
 }
 
 #[test]
-fn failed_pending_io_fails_its_group_and_wakes_all() {
+fn failed_pending_io_fails_its_log_commit_and_wakes_all() {
     explore(4, &[try_to_keep, break_it], 0);
     explore(3, &[try_to_sync, try_to_keep, break_it], 0);
 }

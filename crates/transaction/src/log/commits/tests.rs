@@ -1,4 +1,4 @@
-//! The groups with real threads: each rule alone, and many threads at once.
+//! The log commits with real threads: each rule alone, and many threads at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,15 +10,15 @@ use userbtrfs_sync::atomic::Ordering;
 use super::world::{Why, World};
 use super::{JoinOutcome, LogCommitLeader};
 
-fn lead(world: &World, group: u64) -> LogCommitLeader<'_, Why> {
-    match world.groups.join(group) {
+fn lead(world: &World, log_transid: u64) -> LogCommitLeader<'_, Why> {
+    match world.commits.join(log_transid) {
         JoinOutcome::Lead(lead) => lead,
-        JoinOutcome::Ended(end) => panic!("group {group} ended: {end:?}"),
+        JoinOutcome::Ended(end) => panic!("log commit {log_transid} ended: {end:?}"),
     }
 }
 
 #[test]
-fn change_while_group_is_written_belongs_to_next_group() {
+fn change_while_log_commit_is_written_belongs_to_next_log_commit() {
     let world = World::new();
     let first = world.change(1);
     let leader = lead(&world, first);
@@ -30,11 +30,11 @@ fn change_while_group_is_written_belongs_to_next_group() {
     thread::scope(|scope| {
         let (world, of_first) = (&world, done.clone());
         scope.spawn(move || {
-            let ended = matches!(world.groups.join(first), JoinOutcome::Ended(Ok(())));
+            let ended = matches!(world.commits.join(first), JoinOutcome::Ended(Ok(())));
             of_first.send((first, ended)).unwrap();
         });
         scope.spawn(move || {
-            let JoinOutcome::Lead(leader) = world.groups.join(second) else {
+            let JoinOutcome::Lead(leader) = world.commits.join(second) else {
                 panic!("no other thread asks")
             };
             leader.close();
@@ -52,25 +52,25 @@ fn change_while_group_is_written_belongs_to_next_group() {
 }
 
 #[test]
-fn group_failure_fails_later_groups_until_renew() {
+fn log_commit_failure_fails_later_log_commits_until_renew() {
     let world = World::new();
     assert_eq!(world.sync(1, World::write), Ok(()));
     assert_eq!(world.sync(2, World::fail), Err(Why::Device));
     assert_eq!(world.sync(4, World::write), Err(Why::Device));
-    assert!(matches!(world.groups.join(1), JoinOutcome::Ended(Ok(()))), "it was durable before");
+    assert!(matches!(world.commits.join(1), JoinOutcome::Ended(Ok(()))), "it was durable before");
     world.renew();
     assert_eq!(world.sync(8, World::write), Ok(()));
     assert_eq!(world.led.load(Ordering::Relaxed), 2);
 }
 
 #[test]
-fn leader_waits_for_pending_io_of_its_group() {
+fn leader_waits_for_pending_io_of_its_log_commit() {
     let world = World::new();
-    let (group, pending_io) = (world.change(1), world.groups.pending_io());
-    let leader = world.groups.try_lead(group).unwrap();
-    assert!(world.groups.try_lead(group).is_none(), "there is one leader");
+    let (log_transid, pending_io) = (world.change(1), world.commits.pending_io());
+    let leader = world.commits.try_lead(log_transid).unwrap();
+    assert!(world.commits.try_lead(log_transid).is_none(), "there is one leader");
     leader.close();
-    let of_next = world.groups.pending_io();
+    let of_next = world.commits.pending_io();
     let (done, ends) = channel();
     thread::scope(|scope| {
         let leader = &leader;
@@ -81,43 +81,44 @@ fn leader_waits_for_pending_io_of_its_group() {
         assert_eq!(ends.recv(), Ok(Ok(())));
     });
     drop(of_next);
-    assert_eq!(leader.gather(), Ok(()), "the next group is not its own");
+    assert_eq!(leader.gather(), Ok(()), "the next log commit is not its own");
     leader.end(Ok(()));
-    assert!(matches!(world.groups.join(group + 1), JoinOutcome::Ended(Err(Why::Abandoned))));
+    assert!(matches!(world.commits.join(log_transid + 1), JoinOutcome::Ended(Err(Why::Abandoned))));
 }
 
 #[test]
-fn earlier_group_that_fails_later_wakes_its_waiters() {
+fn earlier_log_commit_that_fails_later_wakes_its_waiters() {
     let world = World::new();
-    let group = world.change(1);
-    let leader = lead(&world, group);
+    let log_transid = world.change(1);
+    let leader = lead(&world, log_transid);
     leader.close();
-    world.groups.pending_io().end(Err(Why::Device));
+    world.commits.pending_io().end(Err(Why::Device));
     thread::scope(|scope| {
-        let waits = scope.spawn(|| matches!(world.groups.join(group), JoinOutcome::Ended(Err(_))));
+        let waits =
+            scope.spawn(|| matches!(world.commits.join(log_transid), JoinOutcome::Ended(Err(_))));
         leader.end(Err(Why::Device));
         assert!(waits.join().unwrap());
     });
-    assert!(matches!(world.groups.join(group + 1), JoinOutcome::Ended(Err(Why::Device))));
+    assert!(matches!(world.commits.join(log_transid + 1), JoinOutcome::Ended(Err(Why::Device))));
     world.renew();
     assert_eq!(world.sync_with_io(2, Ok(())), Ok(()));
     assert_eq!(world.sync_with_io(4, Err(Why::Device)), Err(Why::Device));
 }
 
 #[test]
-fn panicking_leader_fails_its_group() {
+fn panicking_leader_fails_its_log_commit() {
     let world = World::new();
-    let group = world.change(1);
+    let log_transid = world.change(1);
     let panics = catch_unwind(AssertUnwindSafe(|| {
-        let _leader = lead(&world, group);
+        let _leader = lead(&world, log_transid);
         panic!("as it is");
     }));
     panics.unwrap_err();
-    assert!(matches!(world.groups.join(group), JoinOutcome::Ended(Err(Why::Abandoned))));
+    assert!(matches!(world.commits.join(log_transid), JoinOutcome::Ended(Err(Why::Abandoned))));
 }
 
 #[test]
-fn concurrent_syncs_share_groups() {
+fn concurrent_syncs_share_log_commits() {
     const EACH: u64 = 500;
     let world = World::new();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Many threads log at once: groups, and concurrent commits.
+//! Many threads log at once: log commits, and concurrent commits.
 
 use std::thread;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn synced_items_are_on_device_whatever_other_threads_do() {
     });
     let stats = transactions.log_stats();
     println!("{stats:?}");
-    let logged = stats.groups + stats.shared;
+    let logged = stats.log_commits + stats.shared;
     assert_eq!(logged + in_full.load(Ordering::Relaxed), THREADS * 40);
     assert!(logged > THREADS * 20, "{logged} were logged");
     transactions.close().unwrap();
@@ -117,10 +117,10 @@ fn concurrent_syncs_share_superblocks() {
     });
     let stats = transactions.log_stats();
     println!("{stats:?}");
-    assert_eq!(stats.groups + stats.shared, THREADS * 20);
-    assert_eq!(supers.load(Ordering::Relaxed), stats.groups);
-    assert!(stats.groups < THREADS * 20 / 3, "{} groups", stats.groups);
-    assert!(stats.waits_for_group > 0);
+    assert_eq!(stats.log_commits + stats.shared, THREADS * 20);
+    assert_eq!(supers.load(Ordering::Relaxed), stats.log_commits);
+    assert!(stats.log_commits < THREADS * 20 / 3, "{} log commits", stats.log_commits);
+    assert!(stats.waits_for_log_commit > 0);
 }
 
 /// Holds back superblocks without a log.

@@ -68,7 +68,7 @@ fn failed_log_write_is_reported_and_commit_works_unless_flush_failed() {
 }
 
 #[test]
-fn blocks_left_by_failed_group_are_not_overwritten() {
+fn blocks_left_by_failed_log_commit_are_not_overwritten() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
     let device = Arc::new(FaultyDevice::new(Arc::clone(&recording) as _));
     let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
@@ -92,7 +92,7 @@ fn blocks_left_by_failed_group_are_not_overwritten() {
 }
 
 #[test]
-fn all_syncs_of_failed_group_return_error() {
+fn all_syncs_of_failed_log_commit_return_error() {
     let (device, transactions) = faulty();
     apply(&transactions, attributes(100..150, 50));
     let all_have_logged = Barrier::new(8);
@@ -103,10 +103,11 @@ fn all_syncs_of_failed_group_return_error() {
             scope.spawn(move || {
                 let handle = transactions.start(HandleKind::Operation).unwrap();
                 let mut edits = attributes([thread], 100);
-                let group =
+                let log_transid =
                     put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut edits).unwrap();
                 all_have_logged.wait();
-                let failed = transactions.sync_log(&handle, group, None, &mut ()).unwrap_err();
+                let failed =
+                    transactions.sync_log(&handle, log_transid, None, &mut ()).unwrap_err();
                 assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
             });
         }
@@ -154,18 +155,18 @@ fn reason_of_failed_commit_is_returned_to_later_changes() {
 fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     let (_device, transactions) = recorded("fresh");
     let handle = transactions.start(HandleKind::Operation).unwrap();
-    let group =
+    let log_transid =
         put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
     transactions.require_commit(&handle, FullCommitReason::Forgotten);
     transactions.require_commit(&handle, FullCommitReason::NewBlockGroup);
     assert_eq!(transactions.logs(&handle).err(), Some(FullCommitReason::Forgotten));
-    let failed = transactions.sync_log(&handle, group, None, &mut ()).unwrap_err();
+    let failed = transactions.sync_log(&handle, log_transid, None, &mut ()).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Forgotten)), "{failed}");
     drop(handle);
     transactions.commit().unwrap();
     // Its commit made the logged items durable.
     let handle = transactions.start(HandleKind::Operation).unwrap();
-    transactions.sync_log(&handle, group, None, &mut ()).unwrap();
+    transactions.sync_log(&handle, log_transid, None, &mut ()).unwrap();
     drop(handle);
     log(&transactions, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
     let stats = transactions.log_stats();

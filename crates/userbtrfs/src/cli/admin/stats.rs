@@ -145,11 +145,11 @@ fn counters(stats: &Stats) -> [(&'static str, u64); 12] {
         ("discards failed", discards.failed),
         ("copies bad", copies.bad),
         ("copies repaired", copies.repaired),
-        ("log groups", log.groups),
+        ("log groups", log.log_commits),
         ("log groups shared", log.shared),
         ("log nodes", log.nodes),
         ("log bytes", log.bytes),
-        ("log waits for group", log.waits_for_group),
+        ("log waits for group", log.waits_for_log_commit),
         ("log waits for commit", log.waits_for_commit),
     ]
 }
