@@ -46,7 +46,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     pub fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max / SHARDS;
         let shard = |_| {
-            let (slots, hand) = (HashMap::default(), VecDeque::new());
+            let slots = HashMap::default();
+            let hand = VecDeque::new();
             Mutex::new(Class::CacheShard, Shard { slots, hand, bytes: 0, bytes_max })
         };
         Self { shards: std::array::from_fn(shard), hasher: ShortKeys::default() }

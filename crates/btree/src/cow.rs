@@ -44,13 +44,15 @@ impl SearchContext<'_> {
         if !may_be_shared {
             return Ok(BlockRefs::ALONE);
         }
-        let (logical, level) = (header.logical, header.level);
+        let logical = header.logical;
+        let level = header.level;
         self.source.sharing(logical).ok_or(Restart::Sharing { logical, level })
     }
 
     /// Updates the references to the children when the tree replaces a block by a copy of it.
     pub(crate) fn update_refs_for_cow(&self, block: &TreeBlock, sharing: BlockRefs) {
-        let (header, tree) = (block.header(), self.tree.id());
+        let header = block.header();
+        let tree = self.tree.id();
         match sharing {
             BlockRefs { refs: ..=1, full_backref: false } => {}
             BlockRefs { refs: ..=1, full_backref: true } => {
@@ -67,7 +69,8 @@ impl SearchContext<'_> {
 
     /// Adds or drops a reference to each child.
     fn reference_children(&self, block: &TreeBlock, add: bool, by: ChildRefs) {
-        let (header, root) = (block.header(), self.tree.id());
+        let header = block.header();
+        let root = self.tree.id();
         let at = header.logical;
         if !block.is_leaf() {
             let backref = match by {

@@ -109,7 +109,9 @@ impl<'a> Cursor<'a> {
         if let (Some(ahead), Some((parent, slot))) = (ahead, parent) {
             ahead.advance(store, tree, &parent, slot);
         }
-        (self.leaf, self.slot, self.next) = (Some(leaf), slot, next);
+        self.leaf = Some(leaf);
+        self.slot = slot;
+        self.next = next;
         Ok(exact)
     }
 

@@ -80,7 +80,8 @@ impl Path<'_> {
     /// Returns the locked neighbour, if it is in memory, its references are known, and both nodes
     /// fit into one.
     fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
-        let (above, own) = (&self.steps[index - 1], &self.steps[index].guard);
+        let above = &self.steps[index - 1];
+        let own = &self.steps[index].guard;
         let slot = side.of(above.slot).filter(|slot| *slot < above.guard.len())?;
         let expected = self.tools.tree.expected_child(&above.guard, slot);
         let end = above.guard.next_child_key(slot).or_else(|| self.end_of(index - 1));

@@ -176,7 +176,7 @@ impl<'a> Path<'a> {
         build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
         let SearchContext { tree, store, source, .. } = self.tools;
-        let made = store.make(source, (tree.id(), level, near), token, build)?;
+        let made = store.make(source, tree.id(), level, near, token, build)?;
         tree.grew(1);
         Ok(made)
     }
@@ -195,7 +195,9 @@ impl<'a> Path<'a> {
     /// Makes the first node of the path the root of the tree.
     pub(crate) fn set_root(&mut self) {
         let header = self.steps[0].guard.header();
-        let (logical, level, generation) = (header.logical, header.level, header.generation);
+        let logical = header.logical;
+        let level = header.level;
+        let generation = header.generation;
         *self.anchor = Root { logical, level, generation };
         self.tools.source.root_changed(self.tools.tree);
     }

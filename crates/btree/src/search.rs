@@ -137,9 +137,11 @@ impl Tree {
 
     fn descend(&self, store: &NodeStore, key: &Key, arrivals: &ReadBlocks) -> Outcome {
         let anchor = self.anchor().read(Nesting::Root);
-        let (mut logical, mut expected) = (anchor.logical, self.expected_root(*anchor));
+        let mut logical = anchor.logical;
+        let mut expected = self.expected_root(*anchor);
         let mut held = HeldLock::Anchor { _guard: anchor };
-        let (mut next, mut parent) = (None, None);
+        let mut next = None;
+        let mut parent = None;
         loop {
             let Some(node) = arrivals.find(store, logical) else {
                 return Outcome::Detour(MissingBlock { logical, expected, unfit: None });

@@ -95,11 +95,13 @@ impl Path<'_> {
 /// Returns the slot at which to split a leaf for an item to be inserted before `slot`: the
 /// middle, or `slot` itself if that is near the end, since more items may follow.
 fn split_slot(leaf: &TreeBlock, slot: usize) -> usize {
-    let (len, used) = (leaf.len(), leaf.used_space());
+    let len = leaf.len();
+    let used = leaf.used_space();
     if slot > 0 && leaf.space_before(slot) >= used / 4 * 3 {
         return slot;
     }
-    let (mut low, mut high) = (1.min(len - 1), len - 1);
+    let mut low = 1.min(len - 1);
+    let mut high = len - 1;
     while low < high {
         let middle = usize::midpoint(low, high);
         if leaf.space_before(middle) < used / 2 { low = middle + 1 } else { high = middle }

@@ -52,8 +52,10 @@ impl NodeStore {
     /// Creates a store of the nodes of `volume` that caches about `cache_bytes` of them.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let nodesize = volume.geometry().nodesize as usize;
-        let (cache, dirty) = (Cache::new(cache_bytes), DirtyNodes::new());
-        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        let cache = Cache::new(cache_bytes);
+        let dirty = DirtyNodes::new();
+        let hits = AtomicU64::new(0);
+        let misses = AtomicU64::new(0);
         Self { volume, cache, dirty, nodesize, hits, misses }
     }
 
@@ -113,7 +115,9 @@ impl NodeStore {
     pub(crate) fn make(
         &self,
         source: &dyn BlockSource,
-        (owner, level, near): (TreeId, u8, Logical),
+        owner: TreeId,
+        level: u8,
+        near: Logical,
         token: Nesting,
         build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
@@ -240,7 +244,8 @@ impl NodeStore {
         logical: Logical,
         expected: &Expectation,
     ) -> Result<(), ReadError> {
-        let (found, expected_level) = (node.label().level, expected.level);
+        let found = node.label().level;
+        let expected_level = expected.level;
         if found == expected_level {
             return Ok(());
         }

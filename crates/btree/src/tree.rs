@@ -38,7 +38,8 @@ impl Tree {
     /// Creates the handle of an existing tree.
     pub fn new(id: TreeId, root: Root) -> Self {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
-        let (last_snapshot, blocks) = (AtomicU64::new(0), AtomicI64::new(0));
+        let last_snapshot = AtomicU64::new(0);
+        let blocks = AtomicI64::new(0);
         Self {
             id,
             anchor: TreeLock::new(label, root),

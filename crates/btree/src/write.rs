@@ -26,7 +26,7 @@ impl Tree {
         source: &dyn BlockSource,
         chunk_tree_uuid: Uuid,
     ) -> Result<Self, NoSpace> {
-        let root = store.make(source, (id, 0, Logical(0)), Nesting::Root, |bytes, new| {
+        let root = store.make(source, id, 0, Logical(0), Nesting::Root, |bytes, new| {
             TreeBlock::empty(bytes, new, store.geometry(), chunk_tree_uuid)
         })?;
         let generation = source.generation();
@@ -101,7 +101,8 @@ impl SearchContext<'_> {
     fn advance_in_leaf<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         let key = edits[0].key();
         let anchor = self.tree.anchor().read(Nesting::Root);
-        let (mut logical, mut expected) = (anchor.logical, self.tree.expected_root(*anchor));
+        let mut logical = anchor.logical;
+        let mut expected = self.tree.expected_root(*anchor);
         let mut held = HeldWriteLock::Anchor { _guard: anchor };
         loop {
             if expected.generation != self.source.generation() {

@@ -88,7 +88,8 @@ impl DropWritesDevice {
                 DROPPED => return false,
                 _ => {
                     // Another thread may have done it, or restored the device.
-                    let (now, then) = (CUT, DROPPED);
+                    let now = CUT;
+                    let then = DROPPED;
                     let _ =
                         self.state.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst);
                 }

@@ -30,7 +30,8 @@ pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
 /// Returns the other paths to an image: the loop devices over a file, or the file of a loop device.
 pub(crate) fn other_paths(image: &Metadata) -> Vec<PathBuf> {
     if image.file_type().is_block_device() {
-        let (major, minor) = (major(image.rdev()), minor(image.rdev()));
+        let major = major(image.rdev());
+        let minor = minor(image.rdev());
         let device = format!("/sys/dev/block/{major}:{minor}");
         return backing_file(Path::new(&device)).into_iter().collect();
     }

@@ -14,7 +14,8 @@ const BYTES_MAX: u64 = 2 << 20;
 
 /// Merges adjacent writes, whatever their order in the batch.
 pub(crate) fn gather(batch: &mut [Admitted]) {
-    let mut writes: Vec<_> = (0..).zip(batch.iter()).filter_map(place).collect();
+    let mut writes: Vec<_> =
+        (0..).zip(batch.iter()).filter_map(|(index, admitted)| place(index, admitted)).collect();
     writes.sort_unstable();
     // The write that the next may be merged into: its index, its end, the number of its writes.
     let mut last: Option<(usize, (bool, u64), usize)> = None;
@@ -36,7 +37,7 @@ pub(crate) fn gather(batch: &mut [Admitted]) {
 }
 
 /// Returns whether a write is direct, its start, its end, and its index.
-fn place((index, admitted): (usize, &Admitted)) -> Option<(bool, u64, u64, usize)> {
+fn place(index: usize, admitted: &Admitted) -> Option<(bool, u64, u64, usize)> {
     let transfer = admitted.pending()?;
     let written = transfer.written();
     written.map(|range| (transfer.is_direct(), range.start, range.end, index))

@@ -214,7 +214,8 @@ impl OpenFile {
             }
             _ => (way.open(OFlags::empty()).map_err(failed)?, 1),
         };
-        let (start, len) = (region.start, region.end - region.start);
+        let start = region.start;
+        let len = region.end - region.start;
         let opened = |file, alignment| OpenFile {
             start,
             len,

@@ -92,7 +92,8 @@ impl Overlay {
         let mut pages = self.pages.lock();
         let new = pages_of(access).filter(|page| !pages.contains_key(page)).count();
         if pages.len() + new > self.pages_max {
-            let (device, max) = (self.name().into(), self.pages_max * PAGE);
+            let device = self.name().into();
+            let max = self.pages_max * PAGE;
             return Err(DeviceError::OverlayFull { device, access, max });
         }
         for Part { page, within, of_request } in parts(access) {
@@ -132,7 +133,8 @@ fn parts(access: Access) -> impl Iterator<Item = Part> {
     let end = access.offset + access.len;
     pages_of(access).map(move |page| {
         let start = page * PAGE as u64;
-        let (from, to) = (access.offset.max(start), end.min(start + PAGE as u64));
+        let from = access.offset.max(start);
+        let to = end.min(start + PAGE as u64);
         let within = to_usize(from - start)..to_usize(to - start);
         let of_request = to_usize(from - access.offset)..to_usize(to - access.offset);
         Part { page, within, of_request }

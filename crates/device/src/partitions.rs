@@ -72,7 +72,8 @@ fn read_gpt(mut file: &File, sector: LogicalBlockSize) -> Result<Option<Vec<Part
         header => header.map_err(|error| error.to_string())?,
     };
     if header.part_size != ENTRY || header.num_parts > ENTRIES_MAX {
-        let (count, size) = (header.num_parts, header.part_size);
+        let count = header.num_parts;
+        let size = header.part_size;
         return Err(format!("{count} entries of {size} bytes are not supported"));
     }
     let entries = file_read_partitions(&mut file, &header, sector);

@@ -177,7 +177,8 @@ impl Ring {
             match admitted {
                 Admitted::Completed(done) => batch.borrow_mut().complete(index, done),
                 Admitted::Pending(transfer) => {
-                    let (batch, vectors) = (Rc::clone(&batch), Vec::new());
+                    let batch = Rc::clone(&batch);
+                    let vectors = Vec::new();
                     self.start(InFlight { transfer, vectors, batch, index });
                 }
                 Admitted::Followed => {}

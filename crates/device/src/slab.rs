@@ -43,11 +43,13 @@ pub(crate) fn new() -> &'static mut [Page] {
 
 /// Maps a slab. It is cut from a mapping of twice its size, since a mapping starts at any page.
 fn map() -> Result<*mut c_void> {
-    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE;
     // SAFETY: the kernel chooses the address (no `MAP_FIXED`), so no memory in use is replaced.
     let mapped = unsafe { mmap_anonymous(ptr::null_mut(), 2 * SLAB, access, flags)? };
     let before = mapped.addr().next_multiple_of(SLAB) - mapped.addr();
-    let (start, end) = (mapped.wrapping_byte_add(before), mapped.wrapping_byte_add(before + SLAB));
+    let start = mapped.wrapping_byte_add(before);
+    let end = mapped.wrapping_byte_add(before + SLAB);
     for (rest, len) in [(mapped, before), (end, SLAB - before)] {
         if len > 0 {
             // SAFETY: the range is in the mapping just made, and outside of the slab. If the

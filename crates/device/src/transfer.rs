@@ -198,7 +198,8 @@ impl Transfer {
     }
 
     fn failure(&self, errno: Errno) -> DeviceError {
-        let (device, access) = (self.file.name.clone(), self.access);
+        let device = self.file.name.clone();
+        let access = self.access;
         let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV);
         if unsupported && access.operation == Operation::Discard {
             return DeviceError::Unsupported { device, access };
@@ -218,11 +219,13 @@ impl Transfer {
 
 /// Returns the rest of slices after their first `done` bytes, at most as much as one call moves.
 fn pieces<'a>(slices: impl Iterator<Item = &'a Slice>, done: usize) -> Vec<IoSlice<'a>> {
-    let (mut skip, mut room) = (done, MAX_CALL);
+    let mut skip = done;
+    let mut room = MAX_CALL;
     let piece = |slice: &'a Slice| {
         let start = skip.min(slice.len());
         let len = (slice.len() - start).min(room);
-        (skip, room) = (skip - start, room - len);
+        skip -= start;
+        room -= len;
         &slice[start..start + len]
     };
     slices.map(piece).filter(|piece| !piece.is_empty()).map(IoSlice::new).collect()

@@ -436,7 +436,8 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         let heads = self.count.checked_mul(size_of::<RawItem>()).expect("the count was checked");
         let mut expected = area;
         for (slot, raw) in self.raw_items().iter().enumerate() {
-            let (offset, size) = (raw.offset.get(), raw.size.get());
+            let offset = raw.offset.get();
+            let size = raw.size.get();
             let found = u64::from(offset).checked_add(u64::from(size)).expect("32 bits each");
             if found != u64::from(expected) {
                 return Err(BlockError::ItemEnd { slot, expected, found });
@@ -481,7 +482,8 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
 }
 
 fn parse_header(bytes: &[u8], geometry: &Geometry) -> Result<Header, BlockError> {
-    let (need, have) = (geometry.nodesize, bytes.len());
+    let need = geometry.nodesize;
+    let have = bytes.len();
     if to_usize(need) != have {
         return Err(BlockError::Size { need, have });
     }
@@ -516,7 +518,8 @@ fn check_place(header: &Header, logical: Logical, geometry: &Geometry) -> Result
     if header.fsid != geometry.fsid {
         return Err(BlockError::Fsid(header.fsid));
     }
-    let (flags, revision) = (header.flags.bits(), header.backref_revision);
+    let flags = header.flags.bits();
+    let revision = header.backref_revision;
     if !header.flags.contains(BlockFlags::WRITTEN) || revision != BACKREF_REVISION {
         return Err(BlockError::Flags { flags, revision });
     }
@@ -528,7 +531,8 @@ fn check_identity(header: &Header, expected: &Expectation) -> Result<(), BlockEr
         return Err(BlockError::Level { expected: expected.level, found: header.level });
     }
     if header.generation != expected.generation {
-        let (expected, found) = (expected.generation, header.generation);
+        let expected = expected.generation;
+        let found = header.generation;
         return Err(BlockError::Generation { expected, found });
     }
     // A snapshot shares blocks with its source, and those have the source as their owner.

@@ -48,7 +48,8 @@ impl Context<'_> {
         item: &Item<'_>,
         before: Option<&Item<'_>>,
     ) -> Result<(), ItemError> {
-        let (key, data) = (item.key, item.data);
+        let key = item.key;
+        let data = item.data;
         match key.kind {
             ItemKind::INODE_ITEM => self.inode(key, data),
             ItemKind::INODE_REF => refs(key, data),

@@ -103,7 +103,8 @@ impl<'a> FileExtent<'a> {
     /// Reads the content of an EXTENT_DATA; `file_offset` is the offset in its key.
     pub fn parse(file_offset: u64, bytes: &'a [u8]) -> Result<Self, ItemError> {
         let (head, rest) = prefix::<RawHead>(bytes)?;
-        let (encryption, encoding) = (head.encryption, head.other_encoding.get());
+        let encryption = head.encryption;
+        let encoding = head.other_encoding.get();
         if encryption != 0 || encoding != 0 {
             return Err(ItemError::Encoding { encryption, encoding });
         }

@@ -326,7 +326,8 @@ impl InodeName<'_> {
 
     /// Appends the name to the content of an INODE_EXTREF.
     pub fn encode_extref_into(&self, item: &mut Vec<u8>) {
-        let (parent, index) = (self.parent.into(), self.index.into());
+        let parent = self.parent.into();
+        let index = self.index.into();
         let raw = RawInodeExtref { parent, index, name_len: name_len(self.name) };
         item.extend_from_slice(raw.as_bytes());
         item.extend_from_slice(self.name);

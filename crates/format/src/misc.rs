@@ -363,7 +363,8 @@ pub fn uuid_key(uuid: Uuid, kind: ItemKind) -> Key {
 
 /// The UUID encoded in the key of an item of the UUID tree.
 pub fn uuid_of_key(key: Key) -> Uuid {
-    let (first, second) = (key.objectid.to_le_bytes(), key.offset.to_le_bytes());
+    let first = key.objectid.to_le_bytes();
+    let second = key.offset.to_le_bytes();
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first);
     bytes[8..].copy_from_slice(&second);

@@ -291,7 +291,8 @@ impl Superblock {
             && raw.generation.get() == self.generation
             && raw.root.get() == self.root.0
             && raw.chunk_root.get() == self.chunk_root.0;
-        let (root, level) = (raw.log_root.get(), raw.log_root_level);
+        let root = raw.log_root.get();
+        let level = raw.log_root_level;
         let is_root = root != 0 && root.is_multiple_of(u64::from(self.sectorsize));
         (is_same && is_root && level <= MAX_LEVEL).then_some((Logical(root), level))
     }
@@ -352,7 +353,9 @@ fn verify_checksum(raw: &RawSuperblock) -> Result<(ChecksumKind, Checksum), Supe
 }
 
 fn check_geometry(raw: &RawSuperblock) -> Result<(), SuperblockError> {
-    let (sector, node, leaf) = (raw.sectorsize.get(), raw.nodesize.get(), raw.leafsize.get());
+    let sector = raw.sectorsize.get();
+    let node = raw.nodesize.get();
+    let leaf = raw.leafsize.get();
     if sector != SECTOR_SIZE {
         return Err(SuperblockError::SectorSize(sector));
     }
@@ -391,7 +394,8 @@ fn check_roots(raw: &RawSuperblock) -> Result<(), SuperblockError> {
             return Err(SuperblockError::RootAddress { tree, logical });
         }
     }
-    let (chunk, own) = (raw.chunk_root_generation.get(), raw.generation.get());
+    let chunk = raw.chunk_root_generation.get();
+    let own = raw.generation.get();
     if chunk > own {
         return Err(SuperblockError::ChunkGeneration { chunk, own });
     }

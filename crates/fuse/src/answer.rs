@@ -280,7 +280,8 @@ impl sealed::Encode for Opened {
 
 impl sealed::Encode for Created {
     fn encode(&self, _: Opcode, put: &mut dyn FnMut(&[u8])) {
-        let (entry, open) = ((&self.entry).into(), (&self.opened).into());
+        let entry = (&self.entry).into();
+        let open = (&self.opened).into();
         put(wire::CreateOut { entry, open }.as_bytes());
     }
 }

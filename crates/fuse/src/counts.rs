@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn each_kind_is_counted_for_itself() {
-        let (counts, others) = (Counts::default(), Counts::default());
+        let counts = Counts::default();
+        let others = Counts::default();
         let all = || Opcode::ALL.iter().copied().chain([Opcode::Unknown(99), Opcode::Unknown(7)]);
         all().for_each(|opcode| counts.count(opcode));
         others.count(Opcode::Read);

@@ -190,7 +190,8 @@ pub(crate) fn buffer_size(max_write: u32) -> usize {
 }
 
 fn agree(offer: &InitOffer, config: &Config) -> Result<Negotiated, HandshakeError> {
-    let (major, minor) = (offer.major, offer.minor);
+    let major = offer.major;
+    let minor = offer.minor;
     if major != wire::MAJOR || minor < wire::MINOR_MIN {
         return Err(HandshakeError::Version { major, minor });
     }

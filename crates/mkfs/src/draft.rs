@@ -191,7 +191,8 @@ impl<'a> Draft<'a> {
     pub(crate) fn superblock(&self) -> Superblock {
         let system =
             self.chunks.iter().filter(|chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM));
-        let (root, chunk_root) = (self.root(TreeId::ROOT), self.root(TreeId::CHUNK));
+        let root = self.root(TreeId::ROOT);
+        let chunk_root = self.root(TreeId::CHUNK);
         let mut backup_roots = [BackupRoot::default(); 4];
         backup_roots[0] = self.backup_root();
         Superblock {

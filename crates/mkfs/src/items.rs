@@ -110,13 +110,15 @@ impl Draft<'_> {
         };
         if tree == TreeId::FS {
             extension.uuid = self.ids.top_level;
-            (extension.ctime, extension.otime) = (self.now, self.now);
+            extension.ctime = self.now;
+            extension.otime = self.now;
         }
         extension
     }
 
     /// The items of an empty directory that is its own parent.
-    fn directory(&self, number: u64, (uid, gid): (u32, u32)) -> [NewItem; 2] {
+    fn directory(&self, number: u64, owner: (u32, u32)) -> [NewItem; 2] {
+        let (uid, gid) = owner;
         let inode = InodeItem {
             generation: GENERATION,
             transid: GENERATION,
@@ -196,7 +198,8 @@ impl Draft<'_> {
     /// superblock copies count as free.
     fn free_space(&self, chunk: &Chunk) -> Vec<NewItem> {
         let nodesize = u64::from(self.options.nodesize);
-        let (mut items, mut free_from) = (Vec::new(), chunk.logical.0);
+        let mut items = Vec::new();
+        let mut free_from = chunk.logical.0;
         let end = chunk.end().0;
         for taken in self.blocks_in(chunk).into_iter().map(|block| block.0).chain([end]) {
             if taken > free_from {

@@ -58,7 +58,8 @@ impl Default for Options {
 impl Options {
     /// Options for mixed block groups: nodes of 4 KiB, single profiles.
     pub fn mixed() -> Self {
-        let (metadata, data) = (Profile::Single, Profile::Single);
+        let metadata = Profile::Single;
+        let data = Profile::Single;
         Self { mixed: true, nodesize: SECTOR_SIZE, metadata, data, ..Self::default() }
     }
 

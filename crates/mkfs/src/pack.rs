@@ -28,12 +28,15 @@ pub(crate) fn blocks_needed(items: &[NewItem], nodesize: u32) -> usize {
 /// Divides the items into leaves. Without items there is one empty leaf.
 fn leaves(items: &[NewItem], nodesize: u32) -> Vec<&[NewItem]> {
     let room = item_len_max(nodesize) + item_space(0);
-    let (mut leaves, mut start, mut used) = (Vec::new(), 0, 0);
+    let mut leaves = Vec::new();
+    let mut start = 0;
+    let mut used = 0;
     for (slot, (_, data)) in items.iter().enumerate() {
         let space = item_space(data.len());
         if used + space > room {
             leaves.push(&items[start..slot]);
-            (start, used) = (slot, 0);
+            start = slot;
+            used = 0;
         }
         used += space;
     }
@@ -81,7 +84,8 @@ fn leaf(items: &[NewItem], mut leaf: TreeBlock) -> TreeBlock {
 fn node(leaves: &[TreeBlock], mut node: TreeBlock) -> TreeBlock {
     for (slot, leaf) in leaves.iter().enumerate() {
         let header = leaf.header();
-        let (logical, generation) = (header.logical, header.generation);
+        let logical = header.logical;
+        let generation = header.generation;
         node.insert_child(slot, &ChildPointer { key: leaf.key(0), logical, generation });
     }
     node

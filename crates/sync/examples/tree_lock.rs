@@ -50,7 +50,8 @@ fn work(value: u64) -> u64 {
 
 fn main() {
     let label = BlockLabel { owner: 5, level: 0 };
-    let (ours, theirs) = (TreeLock::new(label, 0), parking_lot::RwLock::new(0));
+    let ours = TreeLock::new(label, 0);
+    let theirs = parking_lot::RwLock::new(0);
     println!("free lock, ns an acquisition and release (ours / parking_lot)");
     let read = solo(|| drop(black_box(ours.read(Nesting::Root))));
     println!("  read   {read:6.1} / {:6.1}", solo(|| drop(black_box(theirs.read()))));
@@ -82,11 +83,13 @@ fn solo(call: impl Fn()) -> f64 {
 /// Returns millions of acquisitions a second by all threads, and the ratio of the slowest thread
 /// to the fastest.
 fn crowd(lock: &impl Subject, threads: usize, writes_of_ten: u64) -> (f64, f64) {
-    let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
+    let stop = AtomicBool::new(false);
+    let start = Barrier::new(threads + 1);
     let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
     let elapsed = thread::scope(|scope| {
         for count in &counts {
-            let (stop, start) = (&stop, &start);
+            let stop = &stop;
+            let start = &start;
             scope.spawn(move || {
                 start.wait();
                 for round in 0..u64::MAX {

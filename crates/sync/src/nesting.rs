@@ -83,7 +83,8 @@ impl Nesting {
     /// the rule that is violated.
     pub(crate) fn check(self, block: Block, held: &[Block]) -> Result<(), &'static str> {
         let low = held.iter().map(|held| held.level).min();
-        let (at, above) = (Some(block.level), block.level.checked_add(1));
+        let at = Some(block.level);
+        let above = block.level.checked_add(1);
         match self {
             Self::Root => rule(held.is_empty(), "Root wants no tree block held"),
             Self::Child => rule(at < low, "Child goes below every held block"),

@@ -136,7 +136,8 @@ impl WaitLimit {
     /// Panics when the limit is reached.
     #[inline]
     pub(crate) fn left(&self) -> Option<Duration> {
-        let (name, since) = (self.name.get()?, self.since.get()?);
+        let name = self.name.get()?;
+        let since = self.since.get()?;
         let limit = stack::wait_limit();
         let left = limit.saturating_sub(since.elapsed());
         assert!(!left.is_zero(), "{}", stack::late(name, limit));

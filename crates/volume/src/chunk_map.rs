@@ -123,12 +123,14 @@ fn check_profile(chunk: &Chunk) -> Result<(), OpenError> {
         Profile::Raid0 => stripes == 1,
         _ => false,
     };
-    let (logical, profile) = (chunk.logical, chunk.profile);
+    let logical = chunk.logical;
+    let profile = chunk.profile;
     readable.then_some(()).ok_or(OpenError::Profile { logical, profile, stripes })
 }
 
 fn check_stripes(chunk: &Chunk, device: &DeviceItem, device_len: u64) -> Result<(), OpenError> {
-    let (logical, len) = (chunk.logical, chunk.len);
+    let logical = chunk.logical;
+    let len = chunk.len;
     for stripe in &chunk.stripes {
         if stripe.device != device.id || stripe.device_uuid != device.uuid {
             return Err(OpenError::StripeDevice { logical, device: stripe.device });

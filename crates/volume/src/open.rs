@@ -94,7 +94,8 @@ impl Volume {
         if self.read_block(root, &expected).is_err() {
             return false;
         }
-        (superblock.log_root, superblock.log_root_level) = (Some(root), level);
+        superblock.log_root = Some(root);
+        superblock.log_root_level = level;
         self.set_superblock(superblock);
         true
     }
@@ -111,7 +112,8 @@ impl Volume {
         while let Some(leaf) = walk.next_leaf()? {
             for slot in 0..leaf.len() {
                 let item = leaf.item(slot);
-                let (device, len) = (&superblock.device, self.device.len());
+                let device = &superblock.device;
+                let len = self.device.len();
                 chunk_map::collect(&mut map, &mut devices, &item, device, len)?;
             }
         }
@@ -135,7 +137,8 @@ impl Volume {
     /// Uses the size of the device in the chunk tree, as Linux does, after checking it.
     fn use_listed_device(&self, listed: DeviceItem) -> Result<(), OpenError> {
         let mut superblock = (*self.superblock()).clone();
-        let (id, bytes) = (listed.id, listed.total_bytes);
+        let id = listed.id;
+        let bytes = listed.total_bytes;
         if bytes > self.device.len() {
             let have = self.device.len();
             return Err(OpenError::UnwritableDeviceSize { id, listed: bytes, have });
@@ -178,7 +181,8 @@ fn check_supported(device: &dyn Device, superblock: &Superblock) -> Result<(), O
     if superblock.num_devices != 1 {
         return Err(OpenError::Devices { count: superblock.num_devices });
     }
-    let (need, have) = (superblock.device.total_bytes, device.len());
+    let need = superblock.device.total_bytes;
+    let have = device.len();
     if have < need { Err(OpenError::Truncated { need, have }) } else { Ok(()) }
 }
 
@@ -195,7 +199,8 @@ fn check_writable(
         // Only a log that is found in it makes a difference.
         Some(Warning::Mirror { .. }) if purpose == Purpose::Salvage => {}
         Some(Warning::Mirror { primary, used, .. }) => {
-            let (primary, used) = (primary.clone(), *used);
+            let primary = primary.clone();
+            let used = *used;
             return Err(OpenError::UnwritableFromMirror { primary, used });
         }
         Some(&Warning::PendingLog { generation }) if purpose == Purpose::Write => {

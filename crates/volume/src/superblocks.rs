@@ -54,7 +54,8 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Warning>), 
     let Some(superblock) = best else {
         return Err(OpenError::Superblock { primary, mirrors });
     };
-    let (used, generation) = (superblock.physical, superblock.generation);
+    let used = superblock.physical;
+    let generation = superblock.generation;
     Ok((superblock, vec![Warning::Mirror { primary, used, generation }]))
 }
 
@@ -97,7 +98,8 @@ impl Volume {
     pub fn write_log_superblock(&self, root: Logical, level: u8) -> Result<(), WriteError> {
         self.check_writable()?;
         let mut superblock = (*self.superblock()).clone();
-        (superblock.log_root, superblock.log_root_level) = (Some(root), level);
+        superblock.log_root = Some(root);
+        superblock.log_root_level = level;
         let [primary, ..] = SUPERBLOCK_OFFSETS;
         self.write_primary(&superblock, primary).map(drop)
     }

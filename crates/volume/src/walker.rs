@@ -70,7 +70,8 @@ impl<R: BlockReader> Walk<'_, R> {
     fn next_child(&mut self) -> Option<(Logical, Expectation)> {
         while let Some((node, slot)) = self.path.last_mut() {
             if *slot < node.len() {
-                let (child, end) = (node.child(*slot), node.next_child_key(*slot));
+                let child = node.child(*slot);
+                let end = node.next_child_key(*slot);
                 let level = node.header().level;
                 *slot += 1;
                 return Some(self.below(level, child, end));
@@ -92,7 +93,8 @@ impl<R: BlockReader> Walk<'_, R> {
     }
 
     fn count(&mut self) -> Result<(), ReadError> {
-        let (tree, bound) = (self.tree, self.bound);
+        let tree = self.tree;
+        let bound = self.bound;
         self.left = self.left.checked_sub(1).ok_or(ReadError::TooManyBlocks { tree, bound })?;
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! 5. `rooms`: a module of `engine` calls only the modules named for it.
 //! 6. `unsafety`: `unsafe` is used only in files that are exempt for a stated reason.
 //! 7. `links`: links of documents inside the project are not broken.
-//! 8. `words`: plain English, as far as a search can check it, with counts that may only fall.
+//! 8. `words`: plain English and one `let` for each value, with counts that may only fall.
 //! 9. `cycles`: the files of one crate have no cycle of imports; counts only fall.
 
 mod counts;

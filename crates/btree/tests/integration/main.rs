@@ -92,7 +92,8 @@ fn cursor_returns_the_items_of_a_plain_walk() {
 #[test]
 fn search_finds_every_key_and_the_neighbours_of_absent_keys() {
     let tree_roots = Forest::open();
-    let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
+    let store = tree_roots.store(1 << 20);
+    let tree = tree_roots.tree();
     for (at, (key, data)) in tree_roots.items.iter().enumerate().step_by(7) {
         let found = tree.search(&store, key).unwrap();
         assert!(found.exact && found.leaf.item(found.slot).data == data);
@@ -109,7 +110,8 @@ fn search_finds_every_key_and_the_neighbours_of_absent_keys() {
 #[test]
 fn cursor_skip_to_finds_the_next_item_and_never_moves_back() {
     let tree_roots = Forest::open();
-    let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
+    let store = tree_roots.store(1 << 20);
+    let tree = tree_roots.tree();
     for step in [1, 3, 50, 1000] {
         let mut cursor = Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
         let key = |cursor: &Cursor<'_>| cursor.item().map(|item| item.key);
@@ -129,7 +131,8 @@ fn cursor_skip_to_finds_the_next_item_and_never_moves_back() {
 #[test]
 fn the_ends_of_a_tree_are_found() {
     let tree_roots = Forest::open();
-    let (store, tree) = (tree_roots.store(0), tree_roots.tree());
+    let store = tree_roots.store(0);
+    let tree = tree_roots.tree();
     let end = Cursor::seek(&store, &tree, &Key::MAX, ReadAhead::Forward).unwrap();
     assert!(end.item().is_none());
     let last = Cursor::seek_back(&store, &tree, &Key::MAX, ReadAhead::Off).unwrap();
@@ -141,10 +144,13 @@ fn the_ends_of_a_tree_are_found() {
 #[test]
 fn threads_share_a_cache_that_is_too_small_for_them() {
     let tree_roots = Forest::open();
-    let (store, tree) = (tree_roots.store(0), tree_roots.tree());
+    let store = tree_roots.store(0);
+    let tree = tree_roots.tree();
     thread::scope(|scope| {
         for number in 0..8 {
-            let (tree_roots, store, tree) = (&tree_roots, &store, &tree);
+            let tree_roots = &tree_roots;
+            let store = &store;
+            let tree = &tree;
             scope.spawn(move || {
                 let start = tree_roots.items.len() / 8 * number;
                 let key = tree_roots.items[start].0;
@@ -158,7 +164,8 @@ fn threads_share_a_cache_that_is_too_small_for_them() {
 #[test]
 fn a_second_pass_over_a_large_cache_reads_nothing() {
     let tree_roots = Forest::open();
-    let (store, tree) = (tree_roots.store(64 << 20), tree_roots.tree());
+    let store = tree_roots.store(64 << 20);
+    let tree = tree_roots.tree();
     let pass = || Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Forward).unwrap();
     assert_eq!(rest(pass()).len(), tree_roots.items.len());
     let misses = store.stats().misses;

@@ -173,7 +173,8 @@ impl Grove {
 
     /// Adds a tree with one item.
     fn plant(&mut self) {
-        let (owner, key) = (self.new_id(), Key::new(1 << 40, ANY, 0));
+        let owner = self.new_id();
+        let key = Key::new(1 << 40, ANY, 0);
         let logical = self.books.allocate(owner, 0, Logical(0)).unwrap();
         let generation = self.books.generation();
         let new = NewBlock { logical, owner, level: 0, generation };
@@ -217,7 +218,9 @@ impl Grove {
     fn snapshot(&mut self, number: usize) {
         self.commit();
         let (source, items) = &self.trees[number];
-        let (source_id, items, old) = (source.id(), items.clone(), source.root());
+        let source_id = source.id();
+        let items = items.clone();
+        let old = source.root();
         let _ = source_id;
         let expected = userbtrfs_format::Expectation {
             owner: source_id,
@@ -295,7 +298,8 @@ impl Grove {
                 if full { Backref::Parent(logical) } else { Backref::Tree(block.header().owner) };
             for child in (0..block.len()).map(|slot| block.child(slot)) {
                 *expected.entry(child.logical).or_default().entry(backref).or_default() += 1;
-                let (logical, generation) = (child.logical, child.generation);
+                let logical = child.logical;
+                let generation = child.generation;
                 todo.push(Root { logical, level: level - 1, generation });
             }
         }
@@ -313,9 +317,11 @@ impl Grove {
             end: None,
         };
         let mut walk = walk(&*self.volume, root.logical, expected, u64::MAX);
-        let (mut leaves, mut used) = (0, 0);
+        let mut leaves = 0;
+        let mut used = 0;
         while let Some(leaf) = walk.next_leaf().unwrap() {
-            (leaves, used) = (leaves + 1, used + leaf.used_space());
+            leaves += 1;
+            used += leaf.used_space();
         }
         (leaves, used)
     }
@@ -355,7 +361,8 @@ fn torture() -> bool {
 
 #[test]
 fn trees_hold_what_maps_hold() {
-    let (seed, rounds) = (seed(), if torture() { 40_000 } else { 400 });
+    let seed = seed();
+    let rounds = if torture() { 40_000 } else { 400 };
     for (nodesize, len_max) in NODE_SIZES.into_iter().zip([300, 700, 1500, 2500, 4000]) {
         let mut grove = Grove::new(nodesize, 64 << 10);
         let mut random = Random::new(seed ^ u64::from(nodesize));
@@ -376,7 +383,8 @@ fn trees_hold_what_maps_hold() {
 
 #[test]
 fn trees_that_share_blocks_do_not_see_each_other() {
-    let (seed, rounds) = (seed(), if torture() { 20_000 } else { 300 });
+    let seed = seed();
+    let rounds = if torture() { 20_000 } else { 300 };
     for (nodesize, len_max) in NODE_SIZES.into_iter().zip([200, 400, 800, 1500, 2500]) {
         let mut grove = Grove::new(nodesize, 256 << 10);
         let mut random = Random::new(seed ^ u64::from(nodesize));
@@ -475,7 +483,8 @@ fn a_leaf_of_items_that_become_short_is_merged() {
 #[test]
 fn leaves_of_a_log_are_not_among_the_oldest_leaves() {
     let grove = Grove::new(4096, 1 << 20);
-    let (store, books) = (&grove.store, &grove.books);
+    let store = &grove.store;
+    let books = &grove.books;
     let log = Tree::create(TreeId::TREE_LOG, store, books, uuid::Uuid::nil()).unwrap();
     assert_eq!((log.root().level, log.root().generation), (0, books.generation()));
     assert!(log.search(store, &Key::MIN).unwrap().leaf.is_empty());
@@ -499,7 +508,8 @@ fn leaves_of_a_log_are_not_among_the_oldest_leaves() {
 #[test]
 fn log_leaf_at_the_address_of_a_freed_leaf_is_not_among_the_oldest_leaves() {
     let grove = Grove::new(4096, 1 << 20);
-    let (store, books) = (&grove.store, &grove.books);
+    let store = &grove.store;
+    let books = &grove.books;
     let items = |tree: &Tree, numbers: std::ops::Range<u64>, len: usize| {
         let put = |number| ItemEdit::Put(Key::new(number, ANY, 0), vec![1; len]);
         tree.apply(store, books, &mut numbers.map(put).collect::<Vec<_>>()).unwrap();
@@ -584,7 +594,8 @@ fn a_split_without_space_leaves_the_tree_as_it_was() {
 #[test]
 fn split_of_a_full_tree_of_the_maximum_height_fails() {
     let grove = Grove::new(4096, 1 << 20);
-    let (owner, generation) = (grove.new_id(), grove.books.generation() - 1);
+    let owner = grove.new_id();
+    let generation = grove.books.generation() - 1;
     let block = |level| {
         let logical = grove.books.allocate(owner, level, Logical(0)).unwrap();
         let new = NewBlock { logical, owner, level, generation };
@@ -700,7 +711,8 @@ fn edit_sees_the_current_content_and_is_made_once() {
 #[test]
 fn threads_change_one_tree_together() {
     let grove = Grove::new(4096, 1 << 20);
-    let (seed, rounds) = (seed(), if torture() { 2000 } else { 100 });
+    let seed = seed();
+    let rounds = if torture() { 2000 } else { 100 };
     let threads = 4;
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -224,7 +224,8 @@ fn direct_and_buffered_requests_to_an_image_are_coherent() {
     thread::scope(|scope| {
         for (part, model) in model.chunks(LEN / PARTS).enumerate() {
             scope.spawn(move || {
-                let (mut numbers, mut model) = (Numbers(1 + part as u64), model.to_vec());
+                let mut numbers = Numbers(1 + part as u64);
+                let mut model = model.to_vec();
                 for _ in 0..400 {
                     let start = numbers.below(PAGES);
                     let most = [PAGES, 8][numbers.below(2)];

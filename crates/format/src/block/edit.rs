@@ -90,8 +90,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         assert_eq!(new.level, self.header.level, "a copy stays at its level");
         bytes.as_mut().copy_from_slice(self.bytes());
         let mut header = self.header.clone();
-        (header.logical, header.owner) = (new.logical, new.owner);
-        (header.generation, header.flags) = (new.generation, BlockFlags::empty());
+        header.logical = new.logical;
+        header.owner = new.owner;
+        header.generation = new.generation;
+        header.flags = BlockFlags::empty();
         let mut block = TreeBlock { header, count: self.count, bytes };
         block.write_header();
         block
@@ -144,7 +146,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     pub fn insert_item(&mut self, slot: usize, key: Key, data: &[u8]) {
         assert!(self.free_space() >= item_space(data.len()), "the caller made room");
         self.check_between(slot, slot, &key);
-        let (start, end) = (self.data_start(), self.data_end(slot));
+        let start = self.data_start();
+        let end = self.data_end(slot);
         let heads = times(ITEM_SIZE, self.count);
         let at = times(ITEM_SIZE, slot);
         let len = data.len();
@@ -165,7 +168,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
 
     /// Replaces the data of the item in `slot`. Panics if the new data does not fit.
     pub fn replace_item(&mut self, slot: usize, data: &[u8]) {
-        let (start, end) = (self.data_start(), self.data_end(slot));
+        let start = self.data_start();
+        let end = self.data_end(slot);
         let old_at = to_usize(self.raw_items()[slot].offset.get());
         let old_len = minus(end, old_at);
         let new_at = minus(end, data.len());
@@ -173,7 +177,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
             assert!(plus(self.free_space(), old_len) >= data.len(), "the caller made room");
             let moved = minus(plus(start, old_len), data.len());
             self.body_mut().copy_within(start..old_at, moved);
-            let (old, new) = (to_u32(old_len), to_u32(data.len()));
+            let old = to_u32(old_len);
+            let new = to_u32(data.len());
             let count = self.count;
             self.shift(slot..count, |at| {
                 at.checked_add(old).and_then(|at| at.checked_sub(new)).expect("there was room")
@@ -189,12 +194,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         if slots.is_empty() {
             return;
         }
-        let (start, end) = (self.data_start(), self.data_end(slots.start));
+        let start = self.data_start();
+        let end = self.data_end(slots.start);
         let last = minus(slots.end, 1);
         let low = to_usize(self.raw_items()[last].offset.get());
         let gone = minus(end, low);
         let heads = times(ITEM_SIZE, self.count);
-        let (from, to) = (times(ITEM_SIZE, slots.end), times(ITEM_SIZE, slots.start));
+        let from = times(ITEM_SIZE, slots.end);
+        let to = times(ITEM_SIZE, slots.start);
         let body = self.body_mut();
         body.copy_within(start..low, plus(start, gone));
         body.copy_within(from..heads, to);
@@ -247,7 +254,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     pub fn insert_child(&mut self, slot: usize, child: &ChildPointer) {
         assert!(self.count < self.pointers_max(), "the caller made room");
         self.check_between(slot, slot, &child.key);
-        let (at, end) = (times(POINTER_SIZE, slot), times(POINTER_SIZE, self.count));
+        let at = times(POINTER_SIZE, slot);
+        let end = times(POINTER_SIZE, self.count);
         self.body_mut().copy_within(at..end, plus(at, POINTER_SIZE));
         self.set_count(plus(self.count, 1));
         self.write_child(slot, child);
@@ -262,7 +270,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     /// Removes the pointers in `slots`.
     pub fn remove_children(&mut self, slots: Range<usize>) {
         assert!(slots.start <= slots.end && slots.end <= self.count, "the slots are in the block");
-        let (from, to) = (times(POINTER_SIZE, slots.end), times(POINTER_SIZE, slots.start));
+        let from = times(POINTER_SIZE, slots.end);
+        let to = times(POINTER_SIZE, slots.start);
         let end = times(POINTER_SIZE, self.count);
         self.body_mut().copy_within(from..end, to);
         self.set_count(minus(self.count, slots.len()));

@@ -68,7 +68,8 @@ fn unaligned() {
 
 #[test]
 fn overflow() {
-    let (start, len) = (u64::MAX - 4095, 8192);
+    let start = u64::MAX - 4095;
+    let len = 8192;
     let chunk = ChunkSpec { logical: Logical(start), len, ..ChunkSpec::data() };
     refused(ChunkError::Overflow { start, len }, &chunk);
     let chunk = ChunkSpec { stripes: vec![start], len, ..ChunkSpec::data() };
@@ -86,7 +87,8 @@ fn flags() {
     let no_type = 0;
     let two_profiles = 1 | 1 << 3 | 1 << 4;
     let system_and_data = 1 | 1 << 1;
-    let (remapped, unknown) = (1 | 1 << 11, 1 | 1 << 60);
+    let remapped = 1 | 1 << 11;
+    let unknown = 1 | 1 << 60;
     for flags in [no_type, two_profiles, system_and_data, remapped, unknown] {
         refused(ChunkError::Flags(flags), &ChunkSpec { flags, ..ChunkSpec::data() });
     }
@@ -106,7 +108,8 @@ fn stripe_count() {
 
 #[test]
 fn the_item_has_exactly_its_stripes() {
-    let (key, mut bytes) = (ChunkSpec::data().key(), ChunkSpec::data().build());
+    let key = ChunkSpec::data().key();
+    let mut bytes = ChunkSpec::data().build();
     assert_eq!(Chunk::parse(key, &bytes[..79]), Err(ItemError::TooShort { need: 32, have: 31 }));
     bytes.push(0);
     assert_eq!(Chunk::parse(key, &bytes), Err(ItemError::Trailing(1)));
@@ -114,7 +117,8 @@ fn the_item_has_exactly_its_stripes() {
 
 #[test]
 fn the_array_holds_system_chunks_back_to_back() {
-    let (system, data) = (ChunkSpec::system(), ChunkSpec::data());
+    let system = ChunkSpec::system();
+    let data = ChunkSpec::data();
     let pair = |chunk: &ChunkSpec| Bytes::new().key(chunk.key()).raw(&chunk.build()).build();
     let other = ChunkSpec { logical: Logical(0), ..system.clone() };
     let chunks = sys_chunk_array(&[pair(&system), pair(&other)].concat()).unwrap();

@@ -20,7 +20,8 @@ fn data_ref(root: u64, inode: u64) -> InlineRef {
 
 #[track_caller]
 fn extent_round_trip(key: Key, flags: ExtentFlags, level: MetadataLevel, inline: &[InlineRef]) {
-    let (refs, generation) = (u64::MAX, 9);
+    let refs = u64::MAX;
+    let generation = 9;
     let extent = ExtentItem { refs, generation, flags, level, inline: inline.to_vec() };
     assert_eq!(ExtentItem::parse(key, &extent.encode()), Ok(extent));
 }
@@ -47,7 +48,8 @@ fn extents() {
 #[should_panic(expected = "inline references are sorted")]
 fn unsorted_references_are_not_written() {
     let inline = vec![InlineRef::SharedBlock(Logical(0)), InlineRef::TreeBlock(TreeId::FS)];
-    let (flags, level) = (ExtentFlags::TREE_BLOCK, MetadataLevel::InKey(0));
+    let flags = ExtentFlags::TREE_BLOCK;
+    let level = MetadataLevel::InKey(0);
     ExtentItem { refs: 2, generation: 1, flags, level, inline }.encode();
 }
 
@@ -89,11 +91,15 @@ fn file_extents() {
 
 #[test]
 fn names_of_one_and_of_255_bytes() {
-    let (short, long) = ([b'/'; 1], [0xff; 255]);
-    let (mut entries, mut refs, mut extrefs) = (vec![], vec![], vec![]);
+    let short = [b'/'; 1];
+    let long = [0xff; 255];
+    let mut entries = vec![];
+    let mut refs = vec![];
+    let mut extrefs = vec![];
     for name in [&short[..], &long] {
         let target = Key::new(257, ItemKind::INODE_ITEM, 0);
-        let (kind, data) = (DirEntryKind::Xattr, &long[..]);
+        let kind = DirEntryKind::Xattr;
+        let data = &long[..];
         DirEntry { target, transid: 1, kind, name, data }.encode_into(&mut entries);
         let of_inode = InodeName { parent: 256, index: u64::MAX, name };
         of_inode.encode_ref_into(&mut refs);

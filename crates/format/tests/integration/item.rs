@@ -171,7 +171,8 @@ fn extent_items() {
     let extent = ExtentItem::parse(key, &bytes.raw(&shared_data_ref(77, 1)).build()).unwrap();
     assert_eq!((extent.refs, extent.generation, extent.flags), (4, 7, ExtentFlags::DATA));
     assert_eq!(extent.level, MetadataLevel::None);
-    let (root, parent) = (TreeId::FS, Logical(77));
+    let root = TreeId::FS;
+    let parent = Logical(77);
     let data = InlineRef::ExtentData { root, inode: 257, offset: 4096, count: 3 };
     let shared = InlineRef::SharedData { parent, count: 1 };
     assert_eq!(extent.inline, [InlineRef::Owner(TreeId::FS), data, shared]);

@@ -69,7 +69,8 @@ fn too_short() {
     ] {
         assert_eq!(cut(kind, 1), ItemError::TooShort { need, have: need - 1 }, "{kind}");
     }
-    let (name, entry) = (ItemKind::INODE_REF, ItemKind::DIR_ITEM);
+    let name = ItemKind::INODE_REF;
+    let entry = ItemKind::DIR_ITEM;
     assert_eq!(cut(name, 1), ItemError::TooShort { need: 5, have: 4 });
     assert_eq!(cut(entry, 4), ItemError::TooShort { need: 4, have: 0 });
     assert_eq!(cut(ItemKind::XATTR_ITEM, 1), ItemError::TooShort { need: 5, have: 4 });

@@ -101,10 +101,12 @@ impl Control {
     }
 
     fn serve(place: Place, answerer: Answerer) -> io::Result<Self> {
-        let (listener, place) = (Arc::clone(place.listener()), Some(place));
+        let listener = Arc::clone(place.listener());
+        let place = Some(place);
         let state = Mutex::new(Class::FuseSession, State::default());
         let shared = Arc::new(Shared { answerer, state });
-        let (of_thread, accepted) = (Arc::clone(&shared), Arc::clone(&listener));
+        let of_thread = Arc::clone(&shared);
+        let accepted = Arc::clone(&listener);
         let builder = thread::Builder::new().name("control".to_owned());
         let accepting = Some(builder.spawn(move || of_thread.accept(&accepted))?);
         Ok(Self { place, listener, accepting, shared })
@@ -195,7 +197,8 @@ impl Shared {
             return;
         }
         let Ok(handle) = stream.try_clone() else { return };
-        let (shared, at_end) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
+        let shared = Arc::clone(self);
+        let at_end = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&at_end);
         let builder = thread::Builder::new().name("control".to_owned());
         let spawned = builder.spawn(move || {
@@ -326,14 +329,16 @@ mod tests {
     fn asker_for_the_end_is_answered_after_the_service_has_ended() {
         let (heard, is_heard) = std::sync::mpsc::sync_channel(4);
         let (_folder, control, path) = service(Box::new(move |words| {
-            let (fails, heard) = (words == [b"fail"], heard.clone());
+            let fails = words == [b"fail"];
+            let heard = heard.clone();
             Ok(Answer::AtEnd(Box::new(move || {
                 heard.send(()).unwrap();
                 if fails { Err("busy".into()) } else { Ok(()) }
             })))
         }));
         assert_eq!(answer(&asked(&path, b"fail\0\0")), "error busy\n");
-        let (first, second) = (asked(&path, b"x\0\0"), asked(&path, b"x\0\0"));
+        let first = asked(&path, b"x\0\0");
+        let second = asked(&path, b"x\0\0");
         (0..3).for_each(|_| is_heard.recv().unwrap());
         let waiting = control.close();
         assert!(UnixStream::connect(&path).is_err());
@@ -362,7 +367,8 @@ mod tests {
         drop(reader);
         assert_eq!(reply_stream.send(b"two\n"), Sent::Gone);
         // A client that does not read, and one that has not asked yet.
-        let (hanging, silent) = (asked(&path, b"x\0\0"), asked(&path, b"x"));
+        let hanging = asked(&path, b"x\0\0");
+        let silent = asked(&path, b"x");
         let reply_stream = outlets.recv().unwrap();
         drop(control);
         assert_eq!(reply_stream.send(b"three\n"), Sent::Gone);

@@ -30,7 +30,8 @@ fn times_before_1970_and_after_2038_are_kept() {
             let access = (metadata.atime(), metadata.atime_nsec());
             (access, (metadata.mtime(), metadata.mtime_nsec()))
         };
-        let (early, late) = ((-5, 999_999_999), (1 << 34, 1));
+        let early = (-5, 999_999_999);
+        let late = (1 << 34, 1);
         assert_eq!(set(early, late), (early, late));
         assert_eq!(set(late, early), (late, early));
         let (now, _) = set((0, UTIME_NOW), early);
@@ -66,7 +67,8 @@ fn times_follow_changes() {
         ];
         for (script, content, inode, dir) in changes {
             std::thread::sleep(std::time::Duration::from_millis(15));
-            let (file, above) = (times(&path), times(root));
+            let file = times(&path);
+            let above = times(root);
             shell(root, script);
             let now = (times(&path), times(root));
             assert_eq!((now.0.0 > file.0, now.0.1 > file.1), (*content, *inode), "{script}");
@@ -80,8 +82,8 @@ fn times_follow_changes() {
 fn file_changed_later_is_not_older() {
     both(|root| {
         for number in 0..200 {
-            let (first, second) =
-                (root.join(format!("a{number}")), root.join(format!("b{number}")));
+            let first = root.join(format!("a{number}"));
+            let second = root.join(format!("b{number}"));
             File::create(&first).unwrap();
             fs::write(&second, "x").unwrap();
             let changed = |path: &Path| {

@@ -24,7 +24,8 @@ impl Claimed {
     fn new(site: &Site, device: &LoopDevice) -> Self {
         let point = site.at("point");
         fs::create_dir(&point).unwrap();
-        let (source, block_size) = (device.path().into(), Some(4096));
+        let source = device.path().into();
+        let block_size = Some(4096);
         let options = MountOptions { source, block_size, ..mount_options() };
         let mount = Mount::new(&point, &options).unwrap();
         let held = Arc::new(PausedDevice::mounted(device.path()).unwrap());

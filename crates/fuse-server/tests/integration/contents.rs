@@ -153,7 +153,8 @@ fn copy_file_range_to_a_sync_file_is_durable_on_return() {
     ] {
         let file = open_new(&ours.path().join(name), flags);
         let before = synced();
-        let (mut at, mut to) = (0, 0);
+        let mut at = 0;
+        let mut to = 0;
         let copied = copy_file_range(&from, Some(&mut at), &file, Some(&mut to), 100_000);
         assert_eq!(copied, Ok(100_000));
         assert_eq!(synced() != before, is_durable, "{name}");
@@ -229,7 +230,8 @@ fn ranges_are_copied_from_file_to_file() {
         fs::write(root.join("from"), &bytes).unwrap();
         let from = File::open(root.join("from")).unwrap();
         let to = open_new(&root.join("to"), OFlags::empty());
-        let (mut at, mut end) = (0, 100);
+        let mut at = 0;
+        let mut end = 100;
         while at < bytes.len() as u64 {
             let left = bytes.len() - usize::try_from(at).unwrap();
             assert_ne!(
@@ -248,7 +250,8 @@ fn lock_held_by_one_file_is_refused_to_another() {
     both(|root| {
         use rustix::fs::{FlockOperation, fcntl_lock, flock};
         let path = root.join("file");
-        let (one, other) = (open_new(&path, OFlags::empty()), File::open(&path).unwrap());
+        let one = open_new(&path, OFlags::empty());
+        let other = File::open(&path).unwrap();
         flock(&one, FlockOperation::LockExclusive).unwrap();
         let refused = flock(&other, FlockOperation::NonBlockingLockShared);
         assert_eq!(refused, Err(Errno::WOULDBLOCK));
@@ -342,14 +345,16 @@ fn mtime_does_not_go_back_during_fallocate_and_copy() {
                 0 => fallocate(&file, FallocateFlags::ZERO_RANGE, 100, 1 << 20).unwrap(),
                 1 => fallocate(&file, FallocateFlags::empty(), 0, (2 + round) << 20).unwrap(),
                 _ => {
-                    let (mut at, mut to) = (0, 100);
+                    let mut at = 0;
+                    let mut to = 100;
                     copy_file_range(&from, Some(&mut at), &file, Some(&mut to), 1 << 20).unwrap();
                 }
             }
             is_done.store(true, Ordering::Relaxed);
         });
         rustix::fs::syncfs(&root).unwrap();
-        let (shown, kept) = (file.metadata().unwrap(), stats_handle.filesystem().metadata("/file"));
+        let shown = file.metadata().unwrap();
+        let kept = stats_handle.filesystem().metadata("/file");
         let kept = kept.unwrap().modified;
         let shown = (shown.mtime(), shown.mtime_nsec());
         assert_eq!((kept.sec, i64::from(kept.nsec)), shown, "round {round}");

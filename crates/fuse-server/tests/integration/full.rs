@@ -24,7 +24,8 @@ const FAILED_MAX: usize = 3;
 /// Copies a file until that fails. Returns the names of the complete copies, for which `copy`
 /// returned true.
 fn fill(root: &Path, copy: impl Fn(&Path) -> bool) -> Vec<String> {
-    let (mut whole, mut failed) = (Vec::new(), 0);
+    let mut whole = Vec::new();
+    let mut failed = 0;
     for number in 0.. {
         let name = number.to_string();
         if copy(&root.join(&name)) {
@@ -155,7 +156,8 @@ fn full_filesystem_allows_only_nodatacow_and_preallocated_writes() {
     let Some(site) = Site::new() else { return };
     site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
         let make = |name: &str| File::create_new(root.join(name)).unwrap();
-        let (in_place, reserved) = (make("in place"), make("reserved"));
+        let in_place = make("in place");
+        let reserved = make("reserved");
         ioctl_setflags(&in_place, IFlags::NOCOW).unwrap();
         write_through(&in_place, &pattern(100_000), 0).unwrap();
         fallocate(&reserved, FallocateFlags::KEEP_SIZE, 0, 100_000).unwrap();
@@ -189,7 +191,8 @@ fn full_filesystem_allows_only_nodatacow_and_preallocated_writes() {
 fn failed_overwrite_is_read_as_stored() {
     let Some(site) = Site::new() else { return };
     site.format_sized(IMAGE_BYTES, &["-m", "single"]);
-    let (before, after) = (pattern(FILE_BYTES), vec![7; FILE_BYTES]);
+    let before = pattern(FILE_BYTES);
+    let after = vec![7; FILE_BYTES];
     let kept = site.with_ours(|root| {
         let file = File::create_new(root.join("file")).unwrap();
         write_through(&file, &before, 0).unwrap();

@@ -136,7 +136,8 @@ fn ioctls_are_answered_as_linux_answers_them() {
 fn assert_same(what: &str, linux: &str, ours: &str) {
     let at = linux.bytes().zip(ours.bytes()).position(|(linux, ours)| linux != ours);
     let end = linux.len().min(ours.len());
-    let (name, at) = (&linux[..linux.rfind(' ').unwrap()], at.unwrap_or(end));
+    let name = &linux[..linux.rfind(' ').unwrap()];
+    let at = at.unwrap_or(end);
     let part = |line: &'_ str| line[at.saturating_sub(64)..line.len().min(at + 64)].to_owned();
     assert!(linux == ours, "{what}, {name}, from {at} on:\n{}\n{}", part(linux), part(ours));
 }
@@ -276,7 +277,8 @@ fn label_is_set_by_root_and_shown_as_linux_shows_it() {
     let program = site.at("label.py");
     std::fs::write(&program, SET_LABEL).unwrap();
     let set = |label: &str| format!("python3 {} '{label}'", program.display());
-    let (longest, long) = ("x".repeat(255), "y".repeat(200));
+    let longest = "x".repeat(255);
+    let long = "y".repeat(200);
     let answers =
         |root: &Path| ["new label", &longest, &long].map(|label| shell(root, &set(label)));
     let ours = site.with_ours(|root| {

@@ -32,7 +32,8 @@ fn item_max(node_size: usize) -> usize {
 /// Returns the lengths of names that fill an item of `room` bytes except for a last one, and the
 /// length of the last one; each name takes `head` bytes more.
 fn lengths(room: usize, head: usize) -> (Vec<usize>, usize) {
-    let (mut left, mut all) = (room, Vec::new());
+    let mut left = room;
+    let mut all = Vec::new();
     while left > 2 * (head + 200) {
         all.push(200);
         left -= head + 200;

@@ -78,7 +78,8 @@ fn a_directory_of_very_many_entries_is_listed_while_it_changes() {
     site.with_ours(|root| {
         let dir = File::open(root).unwrap();
         let make = |name: &str| {
-            let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(0o644));
+            let kind = FileType::RegularFile;
+            let mode = Mode::from_raw_mode(0o644);
             rustix::fs::mknodat(&dir, name, kind, mode, 0).unwrap();
         };
         (0..count).for_each(|number| make(&stays(number)));

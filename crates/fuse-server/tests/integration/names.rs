@@ -33,7 +33,8 @@ fn name_of_255_bytes_is_allowed_and_a_longer_one_refused() {
 #[test]
 fn a_name_that_was_absent_is_there_once_it_is_made() {
     both(|root| {
-        let (path, other) = (root.join("name"), root.join("other"));
+        let path = root.join("name");
+        let other = root.join("other");
         for _ in 0..2 {
             assert_eq!(errno(&File::open(&path).unwrap_err()), Some(Errno::NOENT));
             fs::write(&path, "x").unwrap();
@@ -50,7 +51,9 @@ fn a_name_that_was_absent_is_there_once_it_is_made() {
 #[test]
 fn names_are_exchanged_and_not_replaced() {
     both(|root| {
-        let (a, b, c) = (root.join("a"), root.join("b"), root.join("c"));
+        let a = root.join("a");
+        let b = root.join("b");
+        let c = root.join("c");
         fs::write(&a, "a").unwrap();
         fs::create_dir(&b).unwrap();
         let rename = |from: &Path, to: &Path, flags| renameat_with(CWD, from, CWD, to, flags);
@@ -92,7 +95,8 @@ fn open_file_without_a_name_stays_usable() {
 #[test]
 fn replaced_file_and_removed_directory_stay_while_open() {
     both(|root| {
-        let (new, old) = (root.join("new"), root.join("old"));
+        let new = root.join("new");
+        let old = root.join("old");
         fs::write(&old, "old").unwrap();
         fs::write(&new, "new").unwrap();
         let mut replaced = File::open(&old).unwrap();

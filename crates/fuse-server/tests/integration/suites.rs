@@ -103,7 +103,9 @@ fn fsx_reads_what_it_wrote() {
         let ours = Ours::new(&site, OpenOptions::new().write(true).memory(memory));
         thread::scope(|scope| {
             for (name, settings) in WAYS {
-                let (program, site, file) = (&program, &site, ours.path().join(name));
+                let program = &program;
+                let site = &site;
+                let file = ours.path().join(name);
                 let seeds = (first..).step_by(2);
                 scope.spawn(move || fsx(program, site, &file, settings, seeds, operations, time));
             }

@@ -52,7 +52,8 @@ fn kind(options: &MountOptions) -> String {
 /// Returns the options that FUSE itself parses.
 fn data(device: &OwnedFd, mode: u32, options: &MountOptions) -> String {
     const KIND_OF_FILE: u32 = 0o170_000;
-    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let user = getuid().as_raw();
+    let group = getgid().as_raw();
     let root = mode & KIND_OF_FILE;
     let fd = device.as_raw_fd();
     let mut data = format!("fd={fd},rootmode={root:o},user_id={user},group_id={group}");

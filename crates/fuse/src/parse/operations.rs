@@ -284,7 +284,8 @@ fn lock(body: &mut Body<'_>) -> Result<LockRequest, Fault> {
         wire::LOCK_NONE => LockKind::None,
         other => return Err(Fault::Value { field: "kind of lock", value: u64::from(other) }),
     };
-    let (start, end) = (wire.lock.start, wire.lock.end);
+    let start = wire.lock.start;
+    let end = wire.lock.end;
     Ok(LockRequest {
         handle: Handle(wire.fh),
         owner: LockOwner(wire.owner),

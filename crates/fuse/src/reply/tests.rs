@@ -27,7 +27,8 @@ struct Kernel {
 
 impl Kernel {
     fn new() -> Self {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let family = AddressFamily::UNIX;
+        let kind = SocketType::SEQPACKET;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, device) = socketpair(family, kind, flags, None).unwrap();
         let channel = Arc::new(Channel::new(device));

@@ -37,7 +37,8 @@ impl LoopDevice {
     }
 
     fn options(&self) -> MountOptions {
-        let (source, block_size) = (self.path.clone().into(), Some(4096));
+        let source = self.path.clone().into();
+        let block_size = Some(4096);
         MountOptions { source, block_size, ..options() }
     }
 }

@@ -52,7 +52,8 @@ fn files_are_read_ahead_further_than_by_default() {
     let all = Invalidation::Contents { offset: 0, length: None };
     mounted.session.notifier().invalidate_inode(node(&mounted, "file"), all).unwrap();
     // The program reads small pieces: any larger request is readahead.
-    let (mut file, mut piece) = (fs::File::open(&path).unwrap(), vec![0; 16 << 10]);
+    let mut file = fs::File::open(&path).unwrap();
+    let mut piece = vec![0; 16 << 10];
     while file.read(&mut piece).unwrap() > 0 {
         assert!(piece == vec![7; 16 << 10]);
     }

@@ -99,7 +99,8 @@ fn permissions_and_kinds_are_those_that_were_made() {
     symlink("to/nowhere", mounted.path("link")).unwrap();
     assert_eq!(fs::read_link(mounted.path("link")).unwrap(), Path::new("to/nowhere"));
     fs::hard_link(&path, mounted.path("second")).unwrap();
-    let (first, second) = (fs::metadata(&path).unwrap(), fs::metadata(mounted.path("second")));
+    let first = fs::metadata(&path).unwrap();
+    let second = fs::metadata(mounted.path("second"));
     assert_eq!((first.nlink(), first.ino()), (2, second.unwrap().ino()));
     let device = rustix::fs::makedev(259, 70_000);
     let kind = rustix::fs::FileType::BlockDevice;
@@ -111,7 +112,8 @@ fn permissions_and_kinds_are_those_that_were_made() {
 #[test]
 fn renames_replace_exchange_or_refuse() {
     let Some(mounted) = Mounted::new() else { return };
-    let (one, two) = (mounted.path("one"), mounted.path("two"));
+    let one = mounted.path("one");
+    let two = mounted.path("two");
     let rename = |flags| renameat_with(CWD, &one, CWD, &two, flags);
     let read = |path| fs::read_to_string(path).unwrap();
     fs::write(&one, "1").unwrap();
@@ -187,7 +189,8 @@ fn ranges_are_copied_by_the_server() {
         fs::write(mounted.path("from"), &bytes).unwrap();
         let from = File::open(mounted.path("from")).unwrap();
         let mut to = File::create_new(mounted.path("to")).unwrap();
-        let (mut at, mut there) = (4096, 10);
+        let mut at = 4096;
+        let mut there = 10;
         let count = copy_file_range(&from, Some(&mut at), &to, Some(&mut there), 100_000);
         assert_eq!(count, Ok(100_000));
         to.flush().unwrap();
@@ -237,7 +240,8 @@ fn open_is_not_sent_again_after_enosys() {
 fn locks_are_kept_by_the_kernel_unless_the_server_wants_them() {
     let Some(mounted) = Mounted::new() else { return };
     let open = || File::options().create(true).write(true).truncate(false).open(mounted.path("f"));
-    let (one, two) = (open().unwrap(), open().unwrap());
+    let one = open().unwrap();
+    let two = open().unwrap();
     one.lock().unwrap();
     assert!(two.try_lock().is_err());
     one.unlock().unwrap();

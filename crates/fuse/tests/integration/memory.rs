@@ -202,7 +202,8 @@ impl Server for Memory {
     }
 
     fn rename(&self, request: &Request, rename: &Rename<'_>, reply: Reply<()>) {
-        let (from, to) = ((request.node, rename.name), (rename.new_parent, rename.new_name));
+        let from = (request.node, rename.name);
+        let to = (rename.new_parent, rename.new_name);
         reply.send(self.with(|tree| tree.rename(from, to, rename.flags)));
     }
 

@@ -268,10 +268,12 @@ impl Tree {
 
     pub(crate) fn rename(
         &mut self,
-        (parent, name): (NodeId, Name<'_>),
-        (new_parent, new_name): (NodeId, Name<'_>),
+        from: (NodeId, Name<'_>),
+        to: (NodeId, Name<'_>),
         flags: RenameFlags,
     ) -> Result<(), Errno> {
+        let (parent, name) = from;
+        let (new_parent, new_name) = to;
         let node = self.child(parent, name)?;
         let other = self.child(new_parent, new_name).ok();
         if flags.contains(RenameFlags::NOREPLACE) && other.is_some() {
@@ -341,7 +343,8 @@ impl Node {
 
 impl Directory {
     pub(crate) fn new(parent: u64) -> Self {
-        let (names, by_cookie) = (BTreeMap::new(), BTreeMap::new());
+        let names = BTreeMap::new();
+        let by_cookie = BTreeMap::new();
         Self { parent, names, by_cookie, next_cookie: FIRST_COOKIE }
     }
 

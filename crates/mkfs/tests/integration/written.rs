@@ -126,7 +126,8 @@ fn made_over_old(discard: bool) -> Vec<u8> {
 
 #[test]
 fn make_with_discard_discards_old_content() {
-    let (kept, given_back) = (made_over_old(false), made_over_old(true));
+    let kept = made_over_old(false);
+    let given_back = made_over_old(true);
     let old = |image: &[u8]| image.chunks(4096).filter(|page| **page == [0xa5; 4096]).count();
     assert!(old(&kept) > 100 << 8);
     assert_eq!(old(&given_back), 0);
@@ -136,7 +137,8 @@ fn make_with_discard_discards_old_content() {
 fn make_with_failing_discard_returns_error() {
     let inner = Arc::new(SparseDevice::new(128 * MIB));
     let device = FaultyDevice::new(inner.clone());
-    let (operation, how) = (Operation::Discard, How::Eio);
+    let operation = Operation::Discard;
+    let how = How::Eio;
     device.arm(Fault { operation, after: 0, how, lasting: false });
     let made = make(&device, &Options { discard: true, ..Options::default() });
     assert!(matches!(made, Err(MkfsError::Device(DeviceError::Io { .. }))));

@@ -128,7 +128,8 @@ impl Entry {
 
     /// Checks the order of classes, and of two locks of one class.
     fn after(&self, held: &Entry) -> Result<(), &'static str> {
-        let (new, old) = (self.name, held.name);
+        let new = self.name;
+        let old = held.name;
         if new.class != old.class {
             let kept = old.class < new.class;
             return if kept { Ok(()) } else { Err("it comes first in the lock order") };

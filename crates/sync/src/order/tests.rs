@@ -37,7 +37,8 @@ fn the_check_is_against_all_held_not_the_last() {
     let first = Mutex::new(Class::InodeState, ());
     let second = Mutex::new(Class::DelayedRefs, ());
     let third = Mutex::new(Class::ChunkMap, ());
-    let (first, third) = (first.lock(), third.lock());
+    let first = first.lock();
+    let third = third.lock();
     drop(first);
     assert!(complaint(|| drop(second.lock())).contains("chunk map"));
     drop(third);
@@ -46,7 +47,8 @@ fn the_check_is_against_all_held_not_the_last() {
 
 #[test]
 fn one_class_is_held_once() {
-    let (one, other) = (Mutex::new(Class::CacheShard, 1), Mutex::new(Class::CacheShard, 2));
+    let one = Mutex::new(Class::CacheShard, 1);
+    let other = Mutex::new(Class::CacheShard, 2);
     let held = one.lock();
     assert!(complaint(|| drop(other.lock())).contains("only one lock of this class"));
     drop(other.try_lock().expect("an attempt does not wait, so it is not checked"));
@@ -59,7 +61,8 @@ fn sets_are_taken_sorted() {
         let identity = Identity::of_inode(Class::ParentDirectory, 5, number);
         Mutex::with_identity(identity, ())
     };
-    let (low, high) = (directory(256), directory(257));
+    let low = directory(256);
+    let high = directory(257);
     drop((low.lock(), high.lock()));
     let held = high.lock();
     let message = complaint(|| drop(low.lock()));
@@ -89,7 +92,10 @@ fn threads_have_lists_of_their_own() {
 
 #[test]
 fn tree_blocks_couple_by_tokens() {
-    let (root, node, leaf, right) = (block(5, 2), block(5, 1), block(5, 0), block(7, 0));
+    let root = block(5, 2);
+    let node = block(5, 1);
+    let leaf = block(5, 0);
+    let right = block(7, 0);
     let root = root.write(Nesting::Root);
     let held_node = node.write(Nesting::Child);
     let held_leaf = leaf.write(Nesting::Child);
@@ -109,7 +115,8 @@ fn tree_blocks_couple_by_tokens() {
 
 #[test]
 fn tree_blocks_are_checked_in_the_order_of_classes() {
-    let (leaf, queue) = (block(5, 0), Mutex::new(Class::DeviceQueue, ()));
+    let leaf = block(5, 0);
+    let queue = Mutex::new(Class::DeviceQueue, ());
     drop((leaf.read(Nesting::Root), queue.lock()));
     let _held = queue.lock();
     assert!(complaint(|| drop(leaf.read(Nesting::Root))).contains("device queue"));
@@ -151,7 +158,8 @@ fn long_waits_name_the_lock() {
 
 #[test]
 fn long_waits_for_a_condition_name_its_mutex() {
-    let (mutex, condition) = (Mutex::new(Class::DeviceQueue, 0), Condvar::new());
+    let mutex = Mutex::new(Class::DeviceQueue, 0);
+    let condition = Condvar::new();
     let message = late(|| (), || condition.wait_while(&mut mutex.lock(), |count| *count == 0));
     assert!(message.contains("for device queue"), "{message}");
     let came = late(
@@ -166,7 +174,8 @@ fn long_waits_for_a_condition_name_its_mutex() {
 
 #[test]
 fn a_condition_wakes_its_waiter() {
-    let (mutex, condition) = (Mutex::new(Class::DeviceQueue, 0), Condvar::new());
+    let mutex = Mutex::new(Class::DeviceQueue, 0);
+    let condition = Condvar::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let mut count = mutex.lock();

@@ -25,7 +25,8 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn share(others: &[fn(&TreeLock<usize>)], here: fn(&TreeLock<usize>)) -> usize {
     let lock = Arc::new(TreeLock::new(LABEL, 0));
     let start = |other: &fn(&TreeLock<usize>)| {
-        let (lock, other) = (Arc::clone(&lock), *other);
+        let lock = Arc::clone(&lock);
+        let other = *other;
         thread::spawn(move || other(&lock))
     };
     let threads: Vec<_> = others.iter().map(start).collect();
@@ -120,7 +121,8 @@ fn wakes(modes: &[Mode]) -> usize {
     let lock = Arc::new(RawTreeLock::new());
     lock.lock(Mode::Write, identity);
     let start = |mode: &Mode| {
-        let (lock, mode) = (Arc::clone(&lock), *mode);
+        let lock = Arc::clone(&lock);
+        let mode = *mode;
         thread::spawn(move || {
             lock.lock(mode, identity);
             lock.unlock(mode);

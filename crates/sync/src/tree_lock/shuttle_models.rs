@@ -46,7 +46,8 @@ impl Tree {
         *right -= moved;
         *left += moved;
         let sum = *left + *right;
-        let (left, right) = (left.downgrade(), right.downgrade());
+        let left = left.downgrade();
+        let right = right.downgrade();
         assert_eq!((*root, *left + *right), (sum, sum));
     }
 }

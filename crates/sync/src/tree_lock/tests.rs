@@ -187,7 +187,8 @@ fn a_panic_under_the_lock_releases_it() {
 
 /// Keeps eight threads taking and holding the lock until `judge` is done.
 fn against_a_stream(mode: Mode, hold: Duration, judge: impl FnOnce(&RawTreeLock)) {
-    let (lock, stop) = (RawTreeLock::new(), AtomicBool::new(false));
+    let lock = RawTreeLock::new();
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -234,7 +235,8 @@ fn a_reader_gets_in_while_writers_keep_coming() {
 
 #[test]
 fn a_waiter_is_overtaken_for_one_wake_up_only() {
-    let (lock, order) = (RawTreeLock::new(), Mutex::new(Vec::new()));
+    let lock = RawTreeLock::new();
+    let order = Mutex::new(Vec::new());
     assert!(lock.try_lock(Mode::Write));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -266,7 +268,8 @@ fn crowd(threads: usize, rounds: usize) {
     let writes = AtomicUsize::new(0);
     thread::scope(|scope| {
         for thread in 0..threads {
-            let (lock, writes) = (&lock, &writes);
+            let lock = &lock;
+            let writes = &writes;
             scope.spawn(move || {
                 for round in 0..rounds {
                     writes.fetch_add(one_turn(lock, thread + round), Ordering::Relaxed);

@@ -7,7 +7,8 @@ use userbtrfs_volume::{Volume, WriteError};
 use crate::support::{Change, Recorder, image, image_with_room_for_a_mirror, open};
 
 fn write(copy: usize, fua: bool) -> Change {
-    let (offset, len) = (SUPERBLOCK_OFFSETS[copy].0, SUPERBLOCK_SIZE as u64);
+    let offset = SUPERBLOCK_OFFSETS[copy].0;
+    let len = SUPERBLOCK_SIZE as u64;
     Change { operation: Operation::Write, offset, len, fua }
 }
 
@@ -55,7 +56,8 @@ fn write_log_superblock_changes_only_log_root_of_primary() {
     assert_eq!(volume.superblock().log_root, None, "what is written next leads to none");
     let mut written = device.superblock(0);
     assert_eq!((written.log_root, written.log_root_level), (Some(Logical(0x20_a000)), 1));
-    (written.log_root, written.log_root_level) = (None, 0);
+    written.log_root = None;
+    written.log_root_level = 0;
     assert!(written.encode(SUPERBLOCK_OFFSETS[0]) == before);
 }
 

@@ -55,7 +55,9 @@ impl Recorder {
             return self.memory.run(request);
         }
         let fua = matches!(request, Request::Write { fua: true, .. });
-        let (operation, offset, len) = (access.operation, access.offset, access.len);
+        let operation = access.operation;
+        let offset = access.offset;
+        let len = access.len;
         self.changes.lock().push(Change { operation, offset, len, fua });
         let place = if operation == Operation::Flush { u64::MAX } else { offset };
         if self.failing == Some(place) {

@@ -1,10 +1,12 @@
-//! Rules of plain English, as far as a search can check them, with a count for each crate that may
-//! only fall.
+//! Rules of style, as far as a search can check them, with a count for each crate that may only
+//! fall.
 //!
 //! 1. Comments contain none of the pronouns that `find` lists; a sentence names its subject.
 //! 2. The first line of a doc comment does not begin with one of `OPENINGS`.
 //! 3. The name of a test does not begin with one of `TEST_NAMES`; it is subject, condition, result.
-//! 4. `words.txt` has the allowed counts; they are zero for a crate that is not listed. A higher
+//! 4. A `let` of a tuple pattern from a tuple is two statements in one: each unrelated value has a
+//!    `let` of its own. The tuple that a call returns may be taken apart.
+//! 5. `words.txt` has the allowed counts; they are zero for a crate that is not listed. A higher
 //!    count is a finding at the last place that breaks the rule; `--update` writes lower counts.
 
 use std::path::Path;
@@ -32,16 +34,18 @@ enum Rule {
     Who,
     Opening,
     TestName,
+    TupleLet,
 }
 
 impl Rule {
-    const ALL: [Self; 3] = [Self::Who, Self::Opening, Self::TestName];
+    const ALL: [Self; 4] = [Self::Who, Self::Opening, Self::TestName, Self::TupleLet];
 
     fn name(self) -> &'static str {
         match self {
             Self::Who => "who",
             Self::Opening => "opening",
             Self::TestName => "test-name",
+            Self::TupleLet => "tuple-let",
         }
     }
 
@@ -50,6 +54,7 @@ impl Rule {
             Self::Who => "a comment says \"who\": name the subject",
             Self::Opening => "a doc comment begins with no noun and no verb",
             Self::TestName => "a test is named what_, who_ or where_",
+            Self::TupleLet => "a `let` takes apart a tuple that it makes: use one for each value",
         }
     }
 }
@@ -133,9 +138,9 @@ fn find(source: &Source) -> Vec<Found<'_>> {
         }
         above = Some(mark);
     }
-    let mut tests = Tests { path, found };
-    tests.visit_file(&source.syntax);
-    tests.found
+    let mut syntax = Syntax { path, found };
+    syntax.visit_file(&source.syntax);
+    syntax.found
 }
 
 /// Returns the comment marker and the text of a line that is a comment.
@@ -145,13 +150,13 @@ fn comment(line: &str) -> Option<(&'static str, &str)> {
     marks.into_iter().find_map(|mark| Some((mark, line.strip_prefix(mark)?.trim_start())))
 }
 
-/// Collects the names of tests that break the rule.
-struct Tests<'a> {
+/// Collects the names of tests and the statements that break a rule.
+struct Syntax<'a> {
     path: &'a str,
     found: Vec<Found<'a>>,
 }
 
-impl<'ast> Visit<'ast> for Tests<'_> {
+impl<'ast> Visit<'ast> for Syntax<'_> {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         let is_test = item.attrs.iter().any(|it| it.path().is_ident("test"));
         let name = item.sig.ident.to_string();
@@ -160,6 +165,20 @@ impl<'ast> Visit<'ast> for Tests<'_> {
             self.found.push(Found { path: self.path, line, rule: Rule::TestName });
         }
         syn::visit::visit_item_fn(self, item);
+    }
+
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let pattern = match &local.pat {
+            syn::Pat::Type(typed) => &*typed.pat,
+            pattern => pattern,
+        };
+        let init = local.init.as_ref().filter(|init| init.diverge.is_none());
+        let is_tuple = init.is_some_and(|init| matches!(*init.expr, syn::Expr::Tuple(_)));
+        if is_tuple && matches!(pattern, syn::Pat::Tuple(_)) {
+            let line = local.let_token.span.start().line;
+            self.found.push(Found { path: self.path, line, rule: Rule::TupleLet });
+        }
+        syn::visit::visit_local(self, local);
     }
 }
 
@@ -194,6 +213,28 @@ mod tests {
     fn test_named_what_is_found() {
         let text = "//! A head.\n#[test]\nfn what_is_there() {}\nfn what_is_no_test() {}\n";
         assert_eq!(findings(text, ""), [3]);
+    }
+
+    #[test]
+    fn let_of_a_tuple_from_a_tuple_is_found() {
+        let function = |body: &str| format!("//! A head.\nfn f() {{\n    {body}\n}}\n");
+        let broken = [
+            "let (a, b) = (1, 2);",
+            "let (mut a, _): (u8, u8) = (1, 2);",
+            "let f = || { let (a, b) = (1, 2); };",
+        ];
+        for body in broken {
+            assert_eq!(findings(&function(body), ""), [3], "{body}");
+        }
+        let sound = [
+            "let (a, b) = pair();",
+            "let pair = (1, 2);",
+            "let (Some(a), Some(b)) = (c, d) else { return };",
+            "if let (Some(a), Some(b)) = (c, d) {}",
+        ];
+        for body in sound {
+            assert!(findings(&function(body), "").is_empty(), "{body}");
+        }
     }
 
     #[test]

@@ -185,7 +185,8 @@ impl Decoder<'_> {
 
     #[inline]
     fn literals(&mut self, length: usize) -> Result<Literals, BlockError> {
-        let (src, dst) = (&self.src[self.read..], &mut self.dst[self.written..]);
+        let src = &self.src[self.read..];
+        let dst = &mut self.dst[self.written..];
         match (src.first_chunk::<CHUNK>(), dst.first_chunk_mut::<CHUNK>()) {
             (Some(from), Some(to)) if length <= CHUNK => *to = *from,
             _ => copy_literals(src, dst, length)?,

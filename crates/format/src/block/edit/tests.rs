@@ -46,9 +46,11 @@ proptest! {
     fn a_leaf_holds_what_a_map_holds(
         changes in prop::collection::vec((any::<u8>(), 0usize..300, any::<bool>()), 1..200),
     ) {
-        let (mut leaf, mut model) = (block(0), BTreeMap::new());
+        let mut leaf = block(0);
+        let mut model = BTreeMap::new();
         for (number, len, remove) in changes {
-            let (key, data) = (key(number), vec![number; len]);
+            let key = key(number);
+            let data = vec![number; len];
             match leaf.search(&key) {
                 Ok(slot) if remove => {
                     leaf.remove_items(slot..slot + 1);
@@ -79,7 +81,8 @@ proptest! {
         for (number, len) in (0u8..).zip(&lens) {
             left.insert_item(left.len(), key(number), &vec![number; *len]);
         }
-        let (before, mut right) = (items(&left), block(0));
+        let before = items(&left);
+        let mut right = block(0);
         let cut = cut.min(left.len());
         prop_assert_eq!(left.space_before(cut), {
             let part: usize = lens[..cut].iter().map(|len| item_space(*len)).sum();
