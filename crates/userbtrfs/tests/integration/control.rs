@@ -17,9 +17,9 @@ use userbtrfs::OpenOptions;
 use userbtrfs_testkit::linux::{self, Linux, btrfs_check};
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, until};
 
-use super::mount::Site;
 use super::support::command::{Ran, command, run};
 use super::support::nobody::Nobody;
+use super::support::site::Site;
 use super::support::{assert_says, synced};
 
 /// Runs a verb on a mount.

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Stdio;
 
-use crate::mount::Site;
 use crate::support::command::command;
 use crate::support::made::Made;
 use crate::support::pattern;
+use crate::support::site::Site;
 
 const MIB: u64 = 1 << 20;
 

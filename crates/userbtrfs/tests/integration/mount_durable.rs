@@ -13,7 +13,7 @@ use userbtrfs_testkit::linux::{self, Linux};
 use userbtrfs_testkit::test_env::has_program;
 
 use super::control::ask;
-use super::mount::Site;
+use super::support::site::Site;
 
 /// The kind of cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

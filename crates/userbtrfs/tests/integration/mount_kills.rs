@@ -24,7 +24,7 @@ use userbtrfs_testkit::stories::differences_of_replays;
 use userbtrfs_testkit::test_env::{has_program, is_torture, skip, until};
 use userbtrfs_testkit::{walk_linux, walk_ours};
 
-use super::mount::Site;
+use super::support::site::Site;
 use super::support::synced;
 
 /// How long other files are fsynced before the server is killed. If the phase has not lasted this

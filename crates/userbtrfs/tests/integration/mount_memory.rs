@@ -6,8 +6,8 @@ use std::process::Child;
 
 use userbtrfs_testkit::test_env::is_torture;
 
-use super::mount::Site;
 use super::support::command::Ran;
+use super::support::site::Site;
 
 const MIB: u64 = 1 << 20;
 /// The memory of a mount beyond a small bound: the program, and the messages in flight, at most a

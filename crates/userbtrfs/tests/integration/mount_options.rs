@@ -12,10 +12,10 @@ use userbtrfs_testkit::linux::{self, Linux};
 use userbtrfs_testkit::test_env::{NOBODY, has_program, until};
 
 use super::control::stats;
-use super::mount::Site;
 use super::support::assert_says;
 use super::support::command::Ran;
 use super::support::nobody::Nobody;
+use super::support::site::Site;
 
 /// Makes files in every way, some with flags of their own, and prints the flags of all.
 const MAKE: &str = "echo content >file; mkdir dir; head -c 9999 /dev/zero | tr '\\0' x >dir/large; \

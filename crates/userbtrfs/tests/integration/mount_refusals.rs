@@ -19,10 +19,10 @@ use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, shutdown};
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
 use super::control::stats;
-use super::mount::Site;
 use super::support::command::{Ran, command, run, verb};
 use super::support::nobody::Nobody;
 use super::support::pattern;
+use super::support::site::Site;
 
 fn refused(site: &Site, ran: Ran, says: &[&str]) {
     let said = ran.bad();

@@ -11,9 +11,9 @@ use rustix::process::Signal;
 use userbtrfs_testkit::linux::{self, Linux};
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
-use super::mount::{Site, send};
 use super::support::command::{Ran, run};
 use super::support::nobody::Nobody;
+use super::support::site::{Site, send};
 
 /// An image with the subvolumes `@`, `@home` and `@/var`, and places to mount them at.
 struct Subvolumes {

@@ -13,8 +13,8 @@ use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
 use userbtrfs_testkit::devices::PausedDevice;
 use userbtrfs_testkit::test_env::until;
 
-use super::mount::Site;
 use super::support::pattern;
+use super::support::site::Site;
 
 /// The number of look-ups that wait at the same time: more than the threads that are awake.
 const COLD: usize = 12;

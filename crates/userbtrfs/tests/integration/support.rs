@@ -6,6 +6,7 @@ pub(crate) mod golden;
 pub(crate) mod made;
 pub(crate) mod nobody;
 pub(crate) mod shown;
+pub(crate) mod site;
 pub(crate) mod synced;
 pub(crate) mod terminal;
 

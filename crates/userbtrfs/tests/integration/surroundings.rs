@@ -8,8 +8,8 @@ use std::process::Command;
 use userbtrfs_testkit::linux::{Access, Linux, LoopDevice};
 use userbtrfs_testkit::test_env::until;
 
-use super::mount::Site;
 use super::support::command::{Ran, run};
+use super::support::site::Site;
 
 /// Runs a script of bash in the folder of a site, with the command as `$U`.
 fn script(site: &Site, text: &str) -> Ran {

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
-use super::mount::Site;
 use super::support::command::{Ran, run, verb};
 use super::support::made::judge;
 use super::support::nobody::Nobody;
+use super::support::site::Site;
 
 fn umount(options: &[&str], point: &Path) -> Ran {
     let words = ["umount"].iter().chain(options).map(AsRef::as_ref);

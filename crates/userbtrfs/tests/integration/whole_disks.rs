@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs_testkit::test_env::has_program;
 
-use super::mount::Site;
 use super::support::command::{run, verb};
 use super::support::made::{Made, judge};
+use super::support::site::Site;
 
 const MIB: u64 = 1 << 20;
 /// The second partition, in MiB.

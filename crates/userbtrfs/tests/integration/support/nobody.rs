@@ -9,7 +9,7 @@ use std::process::Command;
 use userbtrfs_testkit::test_env::NOBODY;
 
 use super::command::Ran;
-use crate::mount::Site;
+use super::site::Site;
 
 /// The unprivileged user, which owns the image and its folder.
 pub(crate) struct Nobody {

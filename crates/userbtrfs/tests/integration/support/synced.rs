@@ -8,7 +8,7 @@ use std::thread;
 
 use userbtrfs_testkit::linux::Linux;
 
-use crate::mount::Site;
+use super::site::Site;
 
 /// Runs both writers until `end` returns; returns the least number of files that one has synced.
 pub(crate) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
