@@ -10,6 +10,7 @@
 //! 5. If 6.2 has no name for a flag, or shows nothing of a kind, more is shown; times are UTC.
 
 mod block;
+mod flags;
 mod item;
 mod log;
 mod names;

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use userbtrfs_format::{ChildPointer, Geometry, Item, TreeId};
 use userbtrfs_volume::TreeBlock;
 
+use super::flags::Flags;
 use super::output::Output;
-use super::record::{Flags, Record, Show};
+use super::record::{Record, Show};
 use super::{Format, item};
 
 /// Sizes of the header of a block, of an item header in a leaf and of a pointer in a node.

@@ -14,11 +14,9 @@ mod space;
 
 pub(super) use device::chunk;
 
-use userbtrfs_format::{Geometry, Item, ItemError, ItemKind, V1SpaceCache};
+use userbtrfs_format::{Geometry, Item, ItemKind, V1SpaceCache};
 
-use super::record::Record;
-
-type Described = Result<(), ItemError>;
+use super::record::{Described, Record};
 
 /// Describes the content of an item of a filesystem of this geometry.
 pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry) -> Described {

@@ -4,7 +4,7 @@
 
 use userbtrfs_format::{BlockGroupFlags, ItemKind, Key, TreeId, V1SpaceCache};
 
-use super::record::Flags;
+use super::flags::Flags;
 
 /// Returns the name of an object id, if it is a tree or another fixed object, or the number.
 pub(super) fn object_name(objectid: u64) -> String {

@@ -7,10 +7,11 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use userbtrfs_format::{Key, Logical, Quoted, Timestamp, TreeId};
+use userbtrfs_format::{ItemError, Key, Logical, Quoted, Timestamp, TreeId};
 use uuid::Uuid;
 
 use super::Format;
+use super::flags::Flags;
 use super::names::{kind_name, object_name};
 use super::time::utc;
 
@@ -98,31 +99,6 @@ impl Show for Timestamp {
     }
 }
 
-/// Flags: their bits, and the names of those that have one.
-pub(super) struct Flags {
-    pub(super) bits: u64,
-    pub(super) names: Vec<&'static str>,
-}
-
-impl Flags {
-    /// Creates flags with the names that the bits have in the format.
-    pub(super) fn of<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Self {
-        let names = flags.iter_names().map(|(name, _)| name);
-        Self { bits: flags.bits(), names: names.collect() }
-    }
-
-    /// Creates flags with the names that the bits have in `table`.
-    pub(super) fn new(bits: u64, table: &[(u64, &'static str)]) -> Self {
-        let names = table.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
-        Self { bits, names: names.collect() }
-    }
-
-    /// Returns the names with bars between them.
-    pub(super) fn joined(&self) -> String {
-        self.names.join("|")
-    }
-}
-
 impl Show for Flags {
     fn text(&self) -> String {
         let names = if self.names.is_empty() { "none".to_owned() } else { self.joined() };
@@ -146,6 +122,9 @@ impl Show for Named {
         self.0.json()
     }
 }
+
+/// The result of describing an item: an error if its content does not parse.
+pub(super) type Described = Result<(), ItemError>;
 
 /// A record that is being described.
 pub(super) enum Record {

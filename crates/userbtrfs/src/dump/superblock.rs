@@ -9,8 +9,9 @@ use userbtrfs_format::{
 };
 
 use super::Format;
+use super::flags::Flags;
 use super::item;
-use super::record::{Flags, Record, Show};
+use super::record::{Record, Show};
 
 /// The column at which values begin in text.
 const VALUES: usize = 24;

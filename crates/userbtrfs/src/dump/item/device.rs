@@ -4,9 +4,8 @@ use userbtrfs_format::{
     BalanceArgs, BalanceItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, Key,
 };
 
-use super::Described;
 use crate::dump::names;
-use crate::dump::record::{Named, Record};
+use crate::dump::record::{Described, Named, Record};
 
 pub(super) fn device(record: &mut Record, data: &[u8]) -> Described {
     let device = DeviceItem::parse(data)?;

@@ -5,8 +5,8 @@ use userbtrfs_format::{
     inode_refs,
 };
 
-use super::Described;
-use crate::dump::record::{Flags, Record, Show};
+use crate::dump::flags::Flags;
+use crate::dump::record::{Described, Record, Show};
 
 pub(super) fn inode(record: &mut Record, data: &[u8]) -> Described {
     let inode = InodeItem::parse(data)?;

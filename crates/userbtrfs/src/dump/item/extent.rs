@@ -2,8 +2,8 @@
 
 use userbtrfs_format::{ExtentItem, InlineRef, ItemKind, Key, KeyedRef, MetadataLevel};
 
-use super::Described;
-use crate::dump::record::{Flags, Named, Record};
+use crate::dump::flags::Flags;
+use crate::dump::record::{Described, Named, Record};
 
 pub(super) fn extent(record: &mut Record, key: Key, data: &[u8]) -> Described {
     let extent = ExtentItem::parse(key, data)?;

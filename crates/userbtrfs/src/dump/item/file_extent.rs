@@ -3,8 +3,7 @@
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtent, FileExtentKind, Logical, RegularExtent};
 
-use super::Described;
-use crate::dump::record::{Record, Show};
+use crate::dump::record::{Described, Record, Show};
 
 pub(super) fn describe(record: &mut Record, file_offset: u64, data: &[u8]) -> Described {
     let extent = FileExtent::parse(file_offset, data)?;

@@ -2,9 +2,9 @@
 
 use userbtrfs_format::{QgroupInfo, QgroupLimit, QgroupStatus};
 
-use super::Described;
+use crate::dump::flags::Flags;
 use crate::dump::names;
-use crate::dump::record::{Flags, Named, Record};
+use crate::dump::record::{Described, Named, Record};
 
 pub(super) fn status(record: &mut Record, data: &[u8]) -> Described {
     let status = QgroupStatus::parse(data)?;

@@ -4,9 +4,9 @@ use userbtrfs_format::{
     ItemError, Key, RootExtension, RootItem, RootRef, uuid_of_key, uuid_subvolumes,
 };
 
-use super::Described;
+use crate::dump::flags::Flags;
 use crate::dump::names;
-use crate::dump::record::{Flags, Record};
+use crate::dump::record::{Described, Record};
 
 pub(super) fn root(record: &mut Record, data: &[u8]) -> Described {
     let root = RootItem::parse(data)?;

@@ -5,9 +5,8 @@ use userbtrfs_format::{
     BlockGroupItem, FreeSpaceInfo, Item, SECTOR_SIZE, V1SpaceCache, csum_count,
 };
 
-use super::Described;
 use crate::dump::names;
-use crate::dump::record::{Named, Record};
+use crate::dump::record::{Described, Named, Record};
 
 pub(super) fn checksums(record: &mut Record, item: &Item<'_>, kind: ChecksumKind) -> Described {
     let count = csum_count(item.data.len(), kind.size())?;
