@@ -16,6 +16,7 @@
 //!    point, and the server would wait for itself.
 //! 7. A server in the background keeps no descriptor that its caller left open.
 
+mod args;
 pub(in crate::cli) mod helper;
 mod loop_device;
 mod options;
@@ -24,9 +25,8 @@ mod ready;
 mod shared;
 mod signals;
 
-use std::ffi::OsString;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -45,30 +45,11 @@ use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{is_in_use, patiently};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::report::{complain, message, remark};
+pub(in crate::cli) use args::MountArgs;
+use args::source;
 use loop_device::LoopDevice;
 use options::OptionList;
 use shared::{HandedOver, SharedMounts};
-
-#[derive(clap::Args)]
-#[command(after_help = options::HELP)]
-pub(crate) struct MountArgs {
-    /// Mount options, comma-separated
-    #[arg(short, long, value_name = "OPTS")]
-    options: Vec<OsString>,
-    /// Run in the foreground until unmounted
-    #[arg(short, long)]
-    foreground: bool,
-    /// Print a line on stdout when mounted, and detach from the terminal
-    #[arg(long, hide = true)]
-    say_ready: bool,
-    /// Accept unknown options
-    #[arg(long, hide = true)]
-    sloppy: bool,
-    #[command(flatten)]
-    image: ImageArgs,
-    /// Mount point
-    dir: PathBuf,
-}
 
 /// The block size of a block device that the kernel mounts, in bytes.
 const BLOCK: u32 = 4096;
@@ -128,7 +109,7 @@ impl<'a> MountTarget<'a> {
         }
         let (mounted, shared, mut signals) = self.begin()?;
         self.complain_of_failure(&mounted);
-        let control = shared.listen(&mounted);
+        let control = questions::listen(&mounted, &shared);
         if self.global.verbose > 0 && !self.is_claimed {
             remark(
                 self.global,
@@ -331,11 +312,6 @@ impl<'a> MountTarget<'a> {
         // The error, such as write protection, is one of the device, not of the directory.
         if self.is_claimed { mounted.with_context(|| self.name.clone()) } else { Ok(mounted?) }
     }
-}
-
-/// Returns the image as the mount table shows it.
-fn source(image: &Path) -> OsString {
-    image.canonicalize().map_or_else(|_| image.into(), PathBuf::into_os_string)
 }
 
 /// Returns true if the image may be read and not written.

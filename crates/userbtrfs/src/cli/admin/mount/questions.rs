@@ -16,7 +16,7 @@ use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
 use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 
-use super::MountArgs;
+use super::args::MountArgs;
 use super::shared::SharedMounts;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{OfMount, OnOff};
@@ -25,7 +25,7 @@ use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
-use crate::cli::report::{in_a_line, message};
+use crate::cli::report::{in_a_line, message, remark};
 
 /// A request.
 #[derive(Parser)]
@@ -75,8 +75,14 @@ struct Served {
     followers: Arc<Followers>,
 }
 
-/// Answers requests about a mount. The result must be dropped before the mount ends.
-pub(super) fn listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> {
+/// Answers requests about a mount. The result must be dropped before the mount ends; it is `None`,
+/// after a message, if no request can be received: the mount works without that.
+pub(super) fn listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Option<Control> {
+    let listening = try_listen(mounted, shared).context("the control socket");
+    listening.map_err(|error| remark(&shared.global, &message(&error))).ok()
+}
+
+fn try_listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
     let served = Served {
         stats_handle: mounted.stats_handle(),
@@ -105,7 +111,8 @@ impl Served {
             Asked::Sync => filesystem.commit()?,
             Asked::Mount(args) => {
                 let shared = self.shared.upgrade().context("the mount is gone")?;
-                out = shared.mount_another(filesystem, &args)?;
+                let listen = |mounted: &Mounted| listen(mounted, &shared);
+                out = shared.mount_another(filesystem, &args, listen)?;
             }
             Asked::Wait => return Ok(Answer::AtEnd(Box::new(|| Ok(())))),
             Asked::Umount { force, point } => return self.umount(force, &point),

@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result};
 use nix::libc;
 
-use super::MountArgs;
+use super::args::MountArgs;
 use crate::cli::args::Global;
 
 /// The line that the server prints when the mount can be used.
@@ -38,15 +38,9 @@ fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("the command itself")?);
     // The command may have been called as a helper of mount(8).
     command.arg0("userbtrfs").args(["mount", "--say-ready"]);
-    command.args(args.options.iter().map(|list| {
-        let mut option = std::ffi::OsString::from("--options=");
-        option.push(list);
-        option
-    }));
-    command.args(args.sloppy.then_some("--sloppy")).args(global.quiet.then_some("--quiet"));
+    command.args(global.quiet.then_some("--quiet"));
     command.args((0..global.verbose).map(|_| "--verbose"));
-    command.args(args.image.words());
-    command.arg("--").arg(&args.image.image).arg(&args.dir);
+    command.args(args.words(&args.dir));
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
 }

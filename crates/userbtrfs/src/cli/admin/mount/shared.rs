@@ -25,11 +25,11 @@ use userbtrfs::mount::{
 };
 use userbtrfs::{Filesystem, TreeId};
 
+use super::args::{MountArgs, source};
 use super::options::OptionList;
-use super::{MountArgs, source};
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
-use crate::cli::report::{complain, message, remark};
+use crate::cli::report::{complain, message};
 
 /// The mounts of one image.
 pub(super) struct SharedMounts {
@@ -109,12 +109,6 @@ impl SharedMounts {
         live.mounts.push(LiveMount { number, subvolume, handle });
     }
 
-    /// Answers questions about a mount. A mount without that is one, too.
-    pub(super) fn listen(self: &Arc<Self>, mounted: &Mounted) -> Option<Control> {
-        let listening = super::questions::listen(mounted, self).context("the control socket");
-        listening.map_err(|error| remark(&self.global, &message(&error))).ok()
-    }
-
     /// Serves a mount to its end, whose questions are answered.
     pub(super) fn serve_with(&self, mounted: Mounted, control: Option<Control>) -> Result<()> {
         mounted.wait();
@@ -161,11 +155,13 @@ impl SharedMounts {
         }
     }
 
-    /// Mounts a subvolume of the open filesystem, of which `filesystem` is a handle.
+    /// Mounts a subvolume of the open filesystem, of which `filesystem` is a handle. `listen`
+    /// begins to answer requests about the mount.
     pub(super) fn mount_another(
         self: &Arc<Self>,
         filesystem: &Filesystem,
         args: &MountArgs,
+        listen: impl FnOnce(&Mounted) -> Option<Control>,
     ) -> Result<Vec<u8>> {
         let wishes = OptionList::parse(&args.options, args.sloppy)?;
         let image = wishes.image(&args.image)?;
@@ -185,7 +181,7 @@ impl SharedMounts {
         }
         let mounted = self.start(filesystem, &wishes, &args.dir)?;
         self.add_to(&mut live, &mounted);
-        let control = self.listen(&mounted);
+        let control = listen(&mounted);
         let shared = Arc::clone(self);
         let served = thread::Builder::new().spawn(move || shared.serve_with(mounted, control));
         self.threads
@@ -253,15 +249,7 @@ pub(super) fn hand_over(
     args: &MountArgs,
     dir: &Path,
 ) -> Result<HandedOver, control::AskError> {
-    let mut words: Vec<OsString> = vec!["mount".into()];
-    words.extend(args.options.iter().map(|list| {
-        let mut option = OsString::from("--options=");
-        option.push(list);
-        option
-    }));
-    words.extend(args.sloppy.then(|| "--sloppy".into()));
-    words.extend(args.image.words());
-    words.extend(["--".into(), args.image.image.clone().into_os_string(), dir.into()]);
+    let words: Vec<OsString> = ["mount".into()].into_iter().chain(args.words(dir)).collect();
     let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
     let mut answer = Vec::new();
     control::ask_device(number, &words, &mut answer)?;
