@@ -1,29 +1,288 @@
-//! btrfs in user space: the public library.
+//! btrfs in user space: reads and writes btrfs filesystems without the driver of the kernel and
+//! without privilege.
 //!
-//! A [`Filesystem`] is opened on an image file or a block device, without the kernel's driver
-//! and without privilege. [`copy::export`] copies trees out of it, [`copy::import`] copies them in,
-//! and [`mkfs`] makes empty ones.
+//! A [`Filesystem`] is opened on an image file, on a block device, or on any other
+//! [`Device`](device::Device), and has the calls of [`std::fs`]: it creates, reads, writes, renames
+//! and removes files, directories and symbolic links, with attributes, extended attributes and
+//! holes. Images are those of Linux: what Linux wrote can be opened, also after a crash, and Linux
+//! mounts what this library wrote.
 //!
-//! 1. A filesystem is changed only if it was opened for writing.
-//! 2. Every call may be made from any thread.
+//! | module | contents |
+//! |---|---|
+//! | [`fs`] | an open filesystem, its files and directories |
+//! | [`admin`] | subvolumes, space, pending logs, shutdown, counters |
+//! | [`error`] | the errors and their causes |
+//! | [`raw`] | keys, addresses and other types of the on-disk format |
+//! | [`copy`] | copies of whole trees into an image, out of it, and within it |
+//! | [`mkfs`] | new filesystems |
+//! | [`mount`] | mounts by FUSE |
+//! | [`device`] | files, block devices and memory, and the trait for other devices |
+//! | [`dump`] | dumps of on-disk structures |
+//!
+//! The crate itself also exports each item of `fs`, `admin`, `error` and `raw`.
+//!
+//! # Examples
+//!
+//! Make a filesystem, here in memory, and a file in it that is durable:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use userbtrfs::OpenOptions;
+//! use userbtrfs::device::MemoryDevice;
+//! use userbtrfs::mkfs;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(MemoryDevice::new(128 << 20));
+//! mkfs::make(&*device, &mkfs::Options::default())?;
+//!
+//! let filesystem = OpenOptions::new().write(true).open_devices(vec![device.clone()])?;
+//! let dir = filesystem.create_dir("/srv", 0o755)?;
+//! let file = dir.create(b"index.html", 0o644)?.open()?;
+//! file.write_all_at(b"hello\n", 0)?;
+//! file.sync_all()?; // as fsync(2): the file and its name are durable
+//!
+//! // As in a crash: all that is not durable is dropped.
+//! drop((dir, file));
+//! filesystem.abandon();
+//!
+//! let filesystem = OpenOptions::new().write(true).open_devices(vec![device])?;
+//! assert_eq!(filesystem.read("/srv/index.html")?, b"hello\n");
+//! filesystem.close()?; // returns an error if a change is not durable
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Read a tree:
+//!
+//! ```no_run
+//! use userbtrfs::{FileKind, Filesystem, Quoted};
+//!
+//! # fn main() -> Result<(), userbtrfs::Error> {
+//! let filesystem = Filesystem::open("disk.img")?; // read-only
+//! for entry in filesystem.walk("/")? {
+//!     let entry = entry?;
+//!     let size = entry.inode.metadata()?.size;
+//!     println!("{size:>10} {}", Quoted(&entry.path)); // names are bytes
+//!     if entry.kind == FileKind::Regular {
+//!         let content = entry.inode.open()?.read_all()?; // verified by checksum
+//!         assert_eq!(content.len() as u64, size);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The folder `examples` has whole programs: `create_and_fsync`, `backup`, `custom_device`,
+//! `list_and_read` and `parallel_checksum`.
+//!
+//! # Durability
+//!
+//! A change is visible to every call as soon as its own call returns, and durable later: when
+//! [`Filesystem::commit`] or [`Filesystem::close`] returns, or after
+//! [`OpenOptions::commit_seconds`]. A commit is atomic: after a crash each change before it is
+//! there, and what is there after it is whole. [`File::sync_all`] makes one file durable, with its
+//! name if that is new, by a tree log, as Linux does; it commits the filesystem only if the log
+//! cannot express the change. The log is replayed when the filesystem is opened next, by this
+//! library or by Linux. A drop of the last handle commits too, but only [`Filesystem::close`]
+//! returns the error. If a write fails for good, [`Error::Unwritten`] names the file whose data is
+//! lost; if a commit fails, every later change fails, and the last durable state stays on disk.
+//!
+//! # Concurrency
+//!
+//! [`Filesystem`], [`Inode`], [`Dir`] and [`File`] are [`Send`] and [`Sync`]: every call takes
+//! `&self` and may be made from any thread, also on one file at the same time. Calls are
+//! synchronous, and return when they are done; no async runtime is needed. A read returns the
+//! result of each write that returned before. Fsyncs of several threads share one log write. While
+//! an image is open for writing, it is locked: this library refuses to open it for writing again,
+//! in any process.
+//!
+//! # Errors
+//!
+//! A call returns an [`Error`]; if it is about damage, its message names the block, the inode or
+//! the item. [`Error::errno`] returns the number that the system call on Linux would fail with, and
+//! an [`std::io::Error`] can be made from it.
+//!
+//! | error | errno |
+//! |---|---|
+//! | [`Error::NotPermitted`] | EPERM |
+//! | [`Error::NotFound`], [`Error::NoSubvolume`], [`Error::BadName`] | ENOENT |
+//! | [`Error::NoMoreData`] | ENXIO |
+//! | [`Error::NoThread`] | EAGAIN |
+//! | [`Error::OutOfMemory`] | ENOMEM |
+//! | [`Error::IsRoot`] | EBUSY |
+//! | [`Error::Exists`] | EEXIST |
+//! | [`Error::CrossDevice`] | EXDEV |
+//! | [`Error::NotADirectory`] | ENOTDIR |
+//! | [`Error::IsADirectory`] | EISDIR |
+//! | [`Error::NotAFile`], [`Error::NotASymlink`], [`Error::IntoItself`] | EINVAL |
+//! | [`Error::MemoryBound`], [`Error::Invalid`] | EINVAL |
+//! | [`Error::FileTooLarge`] | EFBIG |
+//! | [`Error::NoSpace`], [`Error::AttributeTooLong`] | ENOSPC |
+//! | [`Error::ReadOnly`] | EROFS |
+//! | [`Error::TooManyLinks`] | EMLINK |
+//! | [`Error::BadAttributeName`] | ERANGE |
+//! | [`Error::NameTooLong`] | ENAMETOOLONG |
+//! | [`Error::NotEmpty`] | ENOTEMPTY |
+//! | [`Error::SymlinkLoop`] | ELOOP |
+//! | [`Error::NoAttribute`] | ENODATA |
+//! | [`Error::Overflow`] | EOVERFLOW |
+//! | [`Error::Unsupported`], [`Error::Open`] if a feature is not supported | EOPNOTSUPP |
+//! | [`Error::Device`] if the image is in use | EBUSY |
+//! | [`Error::Device`] if the image is write-protected | EROFS |
+//! | [`Error::Unwritten`], [`Error::Replay`], [`Error::RootSubvolume`] | that of the cause |
+//! | all others: damage, failures of the device | EIO |
 
 #![forbid(unsafe_code)]
 
 pub mod copy;
 pub mod dump;
 
-pub use copy::counted::Counted;
-pub use userbtrfs_codec::compress::DecompressError;
 pub use userbtrfs_device as device;
-pub use userbtrfs_engine::api::*;
-pub use userbtrfs_format::{
-    BlockError, BlockGroupFlags, ChunkError, ItemError, ItemKind, Key, Logical, Physical, Profile,
-    Quoted, SuperblockError,
-};
 pub use userbtrfs_fuse_server as mount;
 pub use userbtrfs_mkfs as mkfs;
-pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
+
+#[doc(no_inline)]
+pub use fs::{Dir, Error, File, Filesystem, Inode, Metadata, OpenOptions, Result};
+
+#[doc(hidden)]
+pub use copy::counted::Counted;
+#[doc(hidden)]
+pub use {admin::*, error::*, fs::*, raw::*};
+
+/// An open filesystem, its files and directories, in the manner of [`std::fs`].
+///
+/// Paths are bytes, absolute, and start at the subvolume that [`OpenOptions`] names.
+pub mod fs {
+    pub use userbtrfs_engine::api::{
+        Allocate, Attributes, Buffer, Chunk, Compression, Dir, DirEntries, DirEntry, Direct,
+        EMPTY_DIR, Error, Extent, ExtentKind, File, FileKind, FileReader, FileType, FileWriter,
+        Filesystem, Inode, InodeFlags, InodeId, IoUring, Membership, Metadata, OpenOptions, Region,
+        RenameMode, Result, Slice, Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
+    };
+    pub use userbtrfs_format::Quoted;
+}
+
+/// The state of a filesystem as a whole: subvolumes, space, pending logs, shutdown and counters.
+pub mod admin {
+    pub use userbtrfs_engine::api::{
+        CacheStats, CommitTrigger, Commits, Discards, FullCommitReason, IncompleteFile, LogStats,
+        MirrorStats, PendingLog, Replayed, Shutdown, SkippedItem, SpaceUse, StatFs, Stats,
+        SubvolumeInfo, SyncOutcome, SyncRecord, TreeId, Usage, Warning,
+    };
+}
+
+/// The [`Error`] of a call, and the causes that it may have.
+pub mod error {
+    pub use userbtrfs_codec::compress::DecompressError;
+    pub use userbtrfs_engine::api::{DataError, Error, LogDamage, LogError, Result, Unwritten};
+    pub use userbtrfs_format::{BlockError, ChunkError, ItemError, SuperblockError};
+    pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
+}
+
+/// Types of the on-disk format, as errors, dumps and extents show them.
+pub mod raw {
+    pub use userbtrfs_engine::api::{ItemKind, Key};
+    pub use userbtrfs_format::{BlockGroupFlags, Logical, Physical, Profile};
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// Returns an error of each variant of which the table shows a fixed errno.
+    fn errors() -> Vec<Error> {
+        vec![
+            Error::NotPermitted,
+            Error::NotFound,
+            Error::NoSubvolume,
+            Error::BadName(Vec::new()),
+            Error::NoMoreData,
+            Error::NoThread(std::io::Error::other("")),
+            Error::OutOfMemory { bytes: 0 },
+            Error::IsRoot,
+            Error::Exists,
+            Error::CrossDevice,
+            Error::NotADirectory,
+            Error::IsADirectory,
+            Error::NotAFile,
+            Error::NotASymlink,
+            Error::IntoItself,
+            Error::MemoryBound(0),
+            Error::Invalid(""),
+            Error::FileTooLarge,
+            Error::NoSpace,
+            Error::AttributeTooLong,
+            Error::ReadOnly,
+            Error::TooManyLinks,
+            Error::BadAttributeName(Vec::new()),
+            Error::NameTooLong,
+            Error::NotEmpty,
+            Error::SymlinkLoop,
+            Error::NoAttribute,
+            Error::Overflow,
+            Error::Unsupported(""),
+        ]
+    }
+
+    fn number(name: &str) -> Errno {
+        match name {
+            "EPERM" => Errno::PERM,
+            "ENOENT" => Errno::NOENT,
+            "ENXIO" => Errno::NXIO,
+            "EAGAIN" => Errno::AGAIN,
+            "ENOMEM" => Errno::NOMEM,
+            "EBUSY" => Errno::BUSY,
+            "EEXIST" => Errno::EXIST,
+            "EXDEV" => Errno::XDEV,
+            "ENOTDIR" => Errno::NOTDIR,
+            "EISDIR" => Errno::ISDIR,
+            "EINVAL" => Errno::INVAL,
+            "EFBIG" => Errno::FBIG,
+            "ENOSPC" => Errno::NOSPC,
+            "EROFS" => Errno::ROFS,
+            "EMLINK" => Errno::MLINK,
+            "ERANGE" => Errno::RANGE,
+            "ENAMETOOLONG" => Errno::NAMETOOLONG,
+            "ENOTEMPTY" => Errno::NOTEMPTY,
+            "ELOOP" => Errno::LOOP,
+            "ENODATA" => Errno::NODATA,
+            "EOVERFLOW" => Errno::OVERFLOW,
+            "EOPNOTSUPP" => Errno::OPNOTSUPP,
+            other => panic!("unknown errno {other}"),
+        }
+    }
+
+    #[test]
+    fn table_of_errors_shows_their_errno() {
+        let rows = include_str!("lib.rs").lines().filter_map(|line| {
+            let (errors, errno) = line.strip_prefix("//! | [`Error::")?.rsplit_once(" | ")?;
+            Some((errors, errno.strip_suffix(" |")?))
+        });
+        let rows: Vec<_> = rows.filter(|(_, errno)| errno.starts_with('E')).collect();
+        for error in errors() {
+            let shown = format!("{error:?}");
+            let name = shown.split(['(', ' ']).next().unwrap_or_default();
+            let is_named =
+                |errors: &str| format!("[`Error::{errors}").contains(&format!("[`Error::{name}`]"));
+            let found: Vec<_> = rows.iter().filter(|(errors, _)| is_named(errors)).collect();
+            assert_eq!(found.len(), 1, "{name}");
+            assert_eq!(number(found[0].1).raw_os_error(), error.errno(), "{name}");
+        }
+    }
+
+    #[test]
+    fn handles_may_be_used_from_any_thread() {
+        fn check<T: Send + Sync>() {}
+        check::<Filesystem>();
+        check::<Inode>();
+        check::<Dir>();
+        check::<File>();
+    }
+}

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::command::Bench;
+use crate::support::made::Made;
 use crate::support::{assert_says, small};
 
 /// Returns the command of an example: cargo builds it with all tests, but not for this one alone.
@@ -54,4 +55,48 @@ fn parallel_checksum_sums_every_file() {
     assert_eq!(paths, ["/large", "/small", "/sub/inner"]);
     // CRC-32 of "hello\n" and "world\n", as `crc32` prints them.
     assert_says(&out, &["363a3020  /small\n", "dd3861a8  /sub/inner\n"]);
+}
+
+#[test]
+fn create_and_fsync_keeps_the_file_that_was_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("new.img");
+    let ran = example("create_and_fsync").arg(&image).output().unwrap();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let expected = "begin\nend\n/var/log/scratch: no such file or directory\n";
+    assert_eq!(text(&ran.stdout), expected);
+    // The image exists now, and is not overwritten.
+    let ran = example("create_and_fsync").arg(&image).output().unwrap();
+    assert!(!ran.status.success());
+    assert_says(&text(&ran.stderr), &["File exists"]);
+}
+
+#[test]
+fn backup_copies_a_directory_into_the_image_once() {
+    let made = Made::new();
+    let source = made.at("source");
+    std::fs::create_dir_all(source.join("inner")).unwrap();
+    std::fs::write(source.join("inner/file"), "content").unwrap();
+    std::os::unix::fs::symlink("inner/file", source.join("link")).unwrap();
+    let backup = || {
+        let mut backup = example("backup");
+        backup.arg(&source).arg(made.image()).arg("monday").output().unwrap()
+    };
+    let ran = backup();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    assert_eq!(text(&ran.stdout), "1 files, 7 bytes\n");
+    assert_eq!(made.verb("cat", &["/backups/monday/link"]).good(), "content");
+    let ran = backup();
+    assert!(!ran.status.success());
+    assert_says(&text(&ran.stderr), &["file exists"]);
+}
+
+#[test]
+fn custom_device_keeps_few_blocks_of_a_large_filesystem() {
+    let ran = example("custom_device").output().unwrap();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let out = text(&ran.stdout);
+    assert_says(&out, &["the file has 1048576 bytes\n", "the device has 1099511627776 bytes"]);
+    let kept = out.split("keeps ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!((16..200).contains(&kept.parse::<usize>().unwrap()), "{out}");
 }
