@@ -24,13 +24,13 @@ use admin::filesystem::FilesystemVerb;
 use admin::log::LogVerb;
 use admin::mkfs::MkfsArgs;
 use admin::mount::MountArgs;
-use admin::mount::helper::Called;
+use admin::mount::helper::Invocation;
 use admin::stats::StatsArgs;
 use admin::subvolume::SubvolumeVerb;
 use admin::trace::TraceMountArgs;
 use admin::umount::UmountArgs;
 use args::{Global, RootArgs, WriteArgs};
-use report::{complain, message, printed, unless_closed};
+use report::{end_at_closed_pipe, ignore_closed_pipe, message, print_error};
 use shell::prompt::ShellArgs;
 use verb::FileVerb;
 
@@ -78,21 +78,21 @@ enum Verb {
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
-    host::signals::survive_file_size_limit();
+    host::signals::catch_file_size_signal();
     let args = match admin::mount::helper::arguments(std::env::args_os()) {
-        Called::Command(arguments) => verb::parse(arguments, "userbtrfs ", "<IMAGE> "),
-        Called::Nothing => return ExitCode::SUCCESS,
+        Invocation::Command(arguments) => verb::parse(arguments, "userbtrfs ", "<IMAGE> "),
+        Invocation::Nothing => return ExitCode::SUCCESS,
     };
     let done = match args {
-        Ok(args) => unless_closed(dispatch(&args)),
+        Ok(args) => end_at_closed_pipe(dispatch(&args)),
         Err(error) => explain(&error),
     };
     let done = done.and_then(|code| {
-        printed(io::stdout().flush().map_err(anyhow::Error::from))?;
+        ignore_closed_pipe(io::stdout().flush().map_err(anyhow::Error::from))?;
         Ok(code)
     });
     done.unwrap_or_else(|error| {
-        complain(&message(&error));
+        print_error(&message(&error));
         host::signals::end_by_signal();
         ExitCode::FAILURE
     })
@@ -105,7 +105,7 @@ fn explain(error: &clap::Error) -> Result<ExitCode> {
         // An error of stderr cannot be reported.
         return Ok(ExitCode::FAILURE);
     }
-    printed(done.map_err(anyhow::Error::from))?;
+    ignore_closed_pipe(done.map_err(anyhow::Error::from))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,7 @@
-//! The host's side of a command: the image, signals, and retries while an image is in use.
+//! The host's side of a command: the image, signals, progress, and retries while an image is in
+//! use.
 
 pub(in crate::cli) mod image;
+pub(in crate::cli) mod progress;
 pub(in crate::cli) mod retry;
 pub(in crate::cli) mod signals;

@@ -9,14 +9,14 @@ use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 use super::report::ExitStatus;
 use super::text::shown;
 
-/// Calls `act` with each path. Errors of the filesystem are reported, and the next path follows.
+/// Calls `visit` with each path. Errors of the filesystem are reported, and the next path follows.
 pub(crate) fn each(
     paths: &[OsString],
-    mut act: impl FnMut(&[u8]) -> Result<()>,
+    mut visit: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<ExitCode> {
     let failures = ExitStatus::default();
     for path in paths {
-        failures.note(act(path.as_encoded_bytes()).with_context(|| shown(path)))?;
+        failures.continue_after(visit(path.as_encoded_bytes()).with_context(|| shown(path)))?;
     }
     Ok(failures.code())
 }
@@ -37,36 +37,36 @@ pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Ino
 
 /// The inodes on which a verb acts, besides those at its paths.
 #[derive(Clone, Copy)]
-pub(crate) struct Reach {
+pub(crate) struct Traversal {
     /// Everything below directories too; links there are not followed.
     pub(crate) recursive: bool,
     /// The target instead of a path that is a link.
     pub(crate) follow: bool,
 }
 
-/// Calls `act` with each path and its inode and, if `reach` says so, with those below it.
+/// Calls `visit` with each path and its inode and, if `traversal` says so, with those below it.
 pub(crate) fn each_inode(
     filesystem: &Filesystem,
     paths: &[OsString],
-    reach: Reach,
-    act: impl Fn(&[u8], &Inode) -> Result<()>,
+    traversal: Traversal,
+    visit: impl Fn(&[u8], &Inode) -> Result<()>,
 ) -> Result<ExitCode> {
     let failures = ExitStatus::default();
     for path in paths {
         let top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
-            let inode = if reach.follow {
+            let inode = if traversal.follow {
                 filesystem.lookup(bytes)?
             } else {
                 filesystem.lookup_no_follow(bytes)?
             };
-            act(bytes, &inode)?;
-            if reach.recursive && inode.metadata()?.is_dir() {
-                below(filesystem, bytes, &failures, &act)?;
+            visit(bytes, &inode)?;
+            if traversal.recursive && inode.metadata()?.is_dir() {
+                below(filesystem, bytes, &failures, &visit)?;
             }
             Ok(())
         };
-        failures.note(top().with_context(|| shown(path)))?;
+        failures.continue_after(top().with_context(|| shown(path)))?;
     }
     Ok(failures.code())
 }
@@ -75,14 +75,14 @@ fn below(
     filesystem: &Filesystem,
     path: &[u8],
     failures: &ExitStatus,
-    act: impl Fn(&[u8], &Inode) -> Result<()>,
+    visit: impl Fn(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     // The slash names the directory even if the path is a link.
     for met in filesystem.walk([path, b"/"].concat())?.skip(1) {
         let done = met.map_err(anyhow::Error::from).and_then(|met| {
-            act(&met.path, &met.inode).with_context(|| Quoted(&met.path).to_string())
+            visit(&met.path, &met.inode).with_context(|| Quoted(&met.path).to_string())
         });
-        failures.note(done)?;
+        failures.continue_after(done)?;
     }
     Ok(())
 }
@@ -122,9 +122,10 @@ impl<'a> Destination<'a> {
 
 /// Returns an error of giving the inode at `source` the name `target`, with the path that it is
 /// about.
-pub(crate) fn blame(
+pub(crate) fn with_path(
     filesystem: &Filesystem,
-    (source, target): (&[u8], &[u8]),
+    source: &[u8],
+    target: &[u8],
     error: Error,
 ) -> anyhow::Error {
     let is_of_target = match &error {

@@ -25,23 +25,23 @@ pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// Converts the result of a verb whose operation is to print: if the reader closed the pipe, the
 /// exit status is that of the failures so far.
-pub(super) fn unless_closed(done: Result<ExitCode>) -> Result<ExitCode> {
+pub(super) fn end_at_closed_pipe(done: Result<ExitCode>) -> Result<ExitCode> {
     match done {
-        Err(error) if is_closed_pipe(&error) => Ok(code_so_far()),
+        Err(error) if is_closed_pipe(&error) => Ok(exit_code_so_far()),
         other => other,
     }
 }
 
 /// Converts the result of printing the outcome of an operation: a closed pipe is no failure, since
 /// the operation is complete.
-pub(super) fn printed(done: Result<()>) -> Result<()> {
+pub(super) fn ignore_closed_pipe(done: Result<()>) -> Result<()> {
     match done {
         Err(error) if is_closed_pipe(&error) => Ok(()),
         other => other,
     }
 }
 
-fn is_of_image(error: &anyhow::Error) -> bool {
+fn is_filesystem_error(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<userbtrfs::Error>)
 }
 
@@ -51,10 +51,10 @@ pub(super) struct ExitStatus(Cell<bool>);
 
 impl ExitStatus {
     /// Reports an error of the filesystem, after which the verb continues; returns any other error.
-    pub(super) fn note(&self, done: Result<()>) -> Result<()> {
+    pub(super) fn continue_after(&self, done: Result<()>) -> Result<()> {
         match done {
-            Err(error) if is_of_image(&error) => {
-                self.say(&error);
+            Err(error) if is_filesystem_error(&error) => {
+                self.report(&error);
                 Ok(())
             }
             other => other,
@@ -62,7 +62,7 @@ impl ExitStatus {
     }
 
     /// Reports an error after which the verb continues.
-    pub(super) fn say(&self, error: &anyhow::Error) {
+    pub(super) fn report(&self, error: &anyhow::Error) {
         fail(&message(error));
         self.0.set(true);
     }
@@ -76,19 +76,19 @@ impl ExitStatus {
 /// Returns an error and its causes as one line. A cause that an error's own text contains is not
 /// repeated.
 pub(super) fn message(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
-        if said.is_empty() || cause.starts_with(&said) {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
+        if text.is_empty() || cause.starts_with(&text) {
             cause
-        } else if said.contains(&cause) {
-            said
+        } else if text.contains(&cause) {
+            text
         } else {
-            format!("{said}: {cause}")
+            format!("{text}: {cause}")
         }
     })
 }
 
 /// Returns an error of a command line as one line, without the usage.
-pub(super) fn in_a_line(error: &clap::Error) -> anyhow::Error {
+pub(super) fn one_line(error: &clap::Error) -> anyhow::Error {
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = what.split_whitespace().collect();
@@ -96,7 +96,7 @@ pub(super) fn in_a_line(error: &clap::Error) -> anyhow::Error {
 }
 
 /// Prints a message on stderr.
-pub(super) fn complain(message: &str) {
+pub(super) fn print_error(message: &str) {
     // An error of stderr cannot be reported.
     let _ = writeln!(io::stderr(), "userbtrfs: {}", without_os_error(message));
 }
@@ -125,7 +125,7 @@ pub(super) fn progress(global: &Global, line: impl FnOnce() -> String) -> Result
     if !is_verbose(global) {
         return Ok(());
     }
-    printed(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
+    ignore_closed_pipe(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
 }
 
 /// Returns true if [`progress`] prints.
@@ -136,21 +136,21 @@ pub(super) fn is_verbose(global: &Global) -> bool {
 /// True after a failure that did not end the verb.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Prints the message of a failure; [`code_so_far`] returns a failure from now on.
+/// Prints the message of a failure; [`exit_code_so_far`] returns a failure from now on.
 pub(super) fn fail(message: &str) {
     HAS_FAILED.store(true, Ordering::Relaxed);
-    complain(message);
+    print_error(message);
 }
 
 /// Returns the exit status that follows from the failures until now.
-pub(super) fn code_so_far() -> ExitCode {
+pub(super) fn exit_code_so_far() -> ExitCode {
     if HAS_FAILED.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Prints a warning or a note on stderr, unless `--quiet` is given.
-pub(super) fn remark(global: &Global, message: &str) {
+pub(super) fn warn(global: &Global, message: &str) {
     if !global.quiet {
-        complain(message);
+        print_error(message);
     }
 }
 

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
-use super::host::retry::{is_open_elsewhere, patiently, until_noticed};
-use super::report::remark;
+use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
+use super::report::warn;
 
 /// An open image and the global options: the context of a verb.
 pub(crate) struct Session {
@@ -27,7 +27,7 @@ pub(crate) struct Session {
 /// A verb with its arguments.
 pub(crate) trait RunVerb {
     /// Runs the verb, and returns the exit status.
-    fn act(&self, session: &Session) -> Result<ExitCode>;
+    fn run(&self, session: &Session) -> Result<ExitCode>;
 }
 
 /// The access for which an image is opened.
@@ -58,12 +58,12 @@ impl Session {
             Access::Write { discard } => options.write(true).discard(discard),
         };
         if access == Access::Read {
-            until_noticed(&root.image.image);
+            wait_until_closing(&root.image.image);
         }
-        let opened = patiently(|| options.open(&root.image.image), is_open_elsewhere);
+        let opened = retry(|| options.open(&root.image.image), is_open_elsewhere);
         let filesystem = opened.map_err(|error| root.image.explain(error))?;
         for warning in filesystem.warnings() {
-            remark(global, &format!("{name}: {warning}"));
+            warn(global, &format!("{name}: {warning}"));
         }
         let generation = filesystem.superblock().generation;
         let image = root.image.image.clone();

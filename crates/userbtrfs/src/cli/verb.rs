@@ -146,7 +146,7 @@ fn writes<R, W: clap::Args, V: clap::Args + RunVerb>(
 macro_rules! readers {
     ($($args:ty => $run:expr),* $(,)?) => {
         $(impl RunVerb for $args {
-            fn act(&self, session: &Session) -> Result<ExitCode> {
+            fn run(&self, session: &Session) -> Result<ExitCode> {
                 $run(session, self)
             }
         })*
@@ -191,7 +191,7 @@ pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Resu
             Session::open(global, root, Access::Once { discard: *discard })?
         }
     };
-    let done = verb.act(&session);
+    let done = verb.run(&session);
     // Also after a signal: incomplete files were removed, and what is complete stays.
     session.close()?;
     done

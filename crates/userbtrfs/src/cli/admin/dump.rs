@@ -17,7 +17,7 @@ use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::device_to_read;
 use crate::cli::output::stdout;
-use crate::cli::report::{fail, remark};
+use crate::cli::report::{fail, warn};
 
 /// The structures to print.
 #[derive(Subcommand)]
@@ -88,7 +88,7 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
     let volume = Volume::open(vec![open_device(&args.image)?]);
     let volume = volume.map_err(|error| args.image.explain(error))?;
     for warning in volume.warnings() {
-        remark(global, &format!("{}: {warning}", args.image.name()));
+        warn(global, &format!("{}: {warning}", args.image.name()));
     }
     let which = match &args.tree {
         None => TreeSelection::All,

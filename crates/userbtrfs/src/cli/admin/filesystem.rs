@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
-use crate::cli::admin::mounted::ask_of_any;
+use crate::cli::admin::mounted::request_at;
 use crate::cli::args::Global;
 
 /// The operations on a mounted filesystem.
@@ -31,5 +31,5 @@ pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
     let path = File::open(&args.path).with_context(named)?;
     rustix::fs::syncfs(&path).with_context(named)?;
     drop(path);
-    ask_of_any(global, &args.path, &["sync".into()])
+    request_at(global, &args.path, &["sync".into()])
 }

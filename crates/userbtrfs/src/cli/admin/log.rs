@@ -16,9 +16,9 @@ use userbtrfs_volume::Volume;
 
 use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
-use crate::cli::host::retry::{device_to_read, is_open_elsewhere, patiently};
+use crate::cli::host::retry::{device_to_read, is_open_elsewhere, retry};
 use crate::cli::output::{print_json, stdout};
-use crate::cli::report::{fail, printed, unless_closed};
+use crate::cli::report::{end_at_closed_pipe, fail, ignore_closed_pipe};
 use report::Report;
 
 /// The operations on a pending log.
@@ -50,15 +50,15 @@ pub(crate) struct SalvageArgs {
 
 pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
     match verb {
-        LogVerb::Replay(args) => settle(global, args, PendingLog::Replay, "log-replay"),
+        LogVerb::Replay(args) => replay_and_report(global, args, PendingLog::Replay, "log-replay"),
         LogVerb::Salvage(args) => {
             let how = if args.partial { PendingLog::SalvagePartial } else { PendingLog::Salvage };
-            settle(global, &args.log, how, "log-salvage")
+            replay_and_report(global, &args.log, how, "log-salvage")
         }
         LogVerb::Discard(args) => {
             // The log is discarded even if the reader closes the pipe before all of it is shown.
-            let shown = unless_closed(show(global, args))?;
-            settle_quietly(args, PendingLog::Discard)?;
+            let shown = end_at_closed_pipe(show(global, args))?;
+            replay(args, PendingLog::Discard)?;
             Ok(shown)
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
     let mut out = stdout();
     if !dump_log(&volume, format, &mut out, &mut damaged).with_context(|| name.clone())? {
         drop(out);
-        return none_pending(global, "log", &name);
+        return print_no_log(global, "log", &name);
     }
     out.flush()?;
     Ok(code)
@@ -90,23 +90,28 @@ fn open(image: &ImageArgs) -> Result<Volume> {
     Ok(Volume::open(vec![Arc::new(device_to_read(image)?)])?)
 }
 
-fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Result<ExitCode> {
-    let Some(report) = settle_quietly(args, what)? else {
-        return none_pending(global, name, &args.image.name());
+fn replay_and_report(
+    global: &Global,
+    args: &LogArgs,
+    what: PendingLog,
+    name: &str,
+) -> Result<ExitCode> {
+    let Some(report) = replay(args, what)? else {
+        return print_no_log(global, name, &args.image.name());
     };
-    printed(match global.format {
+    ignore_closed_pipe(match global.format {
         Format::Json => print_json(name, &report.document()),
         Format::Text => print(&report),
     })?;
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Report>> {
+fn replay(args: &LogArgs, what: PendingLog) -> Result<Option<Report>> {
     let named = || args.image.name();
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
     args.image.apply(&mut options);
-    let opened = patiently(|| options.open(&args.image.image), is_open_elsewhere);
+    let opened = retry(|| options.open(&args.image.image), is_open_elsewhere);
     let mut filesystem = opened.map_err(|error| args.image.explain(error))?;
     let replayed = filesystem.take_replayed();
     let report = replayed.map(|replayed| Report::new(&filesystem, replayed));
@@ -120,7 +125,7 @@ fn print(report: &Report) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn none_pending(global: &Global, name: &str, image: &str) -> Result<ExitCode> {
+fn print_no_log(global: &Global, name: &str, image: &str) -> Result<ExitCode> {
     match global.format {
         Format::Json => print_json(name, &Value::Null)?,
         Format::Text => {

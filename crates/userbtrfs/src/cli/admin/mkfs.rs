@@ -20,9 +20,9 @@ use userbtrfs::{Profile, Quoted};
 use crate::cli::admin::rootdir;
 use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
-use crate::cli::host::signals::{Signals, Stopped};
+use crate::cli::host::signals::{Interrupted, Signals};
 use crate::cli::output::{print_json, stdout};
-use crate::cli::report::printed;
+use crate::cli::report::ignore_closed_pipe;
 use crate::cli::sizes::size as parse_size;
 use crate::cli::text;
 use crate::cli::verbs::chown::Owner;
@@ -97,7 +97,7 @@ pub(crate) enum ProfileArg {
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
     let superblock = on_file(global, args, &options).with_context(|| args.image.name())?;
-    printed(match global.format {
+    ignore_closed_pipe(match global.format {
         _ if global.quiet => Ok(()),
         Format::Text => print(&superblock),
         Format::Json => print_json("mkfs", &document(&superblock)),
@@ -294,11 +294,12 @@ fn make_and_fill(
     let stop = Arc::default();
     let _signals = Signals::set(&stop)?;
     let superblock = make(&*device, options)?;
-    let go_on = || if stop.load(Ordering::SeqCst) { Err(Stopped.into()) } else { Ok(()) };
+    let check_stopped =
+        || if stop.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) };
     let owner = args.owner.unwrap_or_default();
     let fill = |()| rootdir::fill(global, dir, &device, owner, args.discard);
-    let filled = go_on().and_then(fill);
-    let Err(error) = filled.and_then(|()| go_on()) else { return Ok(superblock) };
+    let filled = check_stopped().and_then(fill);
+    let Err(error) = filled.and_then(|()| check_stopped()) else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,
         Err(why) => error.context(format!("an empty filesystem remains ({why})")),

@@ -20,8 +20,8 @@ mod args;
 pub(in crate::cli) mod helper;
 mod loop_device;
 mod options;
-mod questions;
 mod ready;
+mod requests;
 mod shared;
 mod signals;
 
@@ -42,9 +42,9 @@ use userbtrfs::{Error, Filesystem, Warning};
 
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
-use crate::cli::host::retry::{is_in_use, patiently};
+use crate::cli::host::retry::{is_in_use, retry};
 use crate::cli::host::signals::raise_open_files;
-use crate::cli::report::{complain, message, remark};
+use crate::cli::report::{message, print_error, warn};
 pub(in crate::cli) use args::MountArgs;
 use args::source;
 use loop_device::LoopDevice;
@@ -63,7 +63,7 @@ type Claimed = (Signals, Mount);
 struct MountTarget<'a> {
     global: &'a Global,
     args: &'a MountArgs,
-    wishes: OptionList,
+    option_list: OptionList,
     image: ImageArgs,
     /// The image, for messages.
     name: String,
@@ -75,13 +75,13 @@ struct MountTarget<'a> {
 
 pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     // Each thread that serves has a descriptor of the device.
-    if args.say_ready {
+    if args.notify_ready {
         ready::close_inherited();
     }
     raise_open_files();
-    let mut site = MountTarget::new(global, args)?;
-    if args.foreground || args.say_ready {
-        site.serve()
+    let mut target = MountTarget::new(global, args)?;
+    if args.foreground || args.notify_ready {
+        target.serve()
     } else {
         ready::in_background(global, args)
     }
@@ -89,17 +89,18 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
 
 impl<'a> MountTarget<'a> {
     fn new(global: &'a Global, args: &'a MountArgs) -> Result<Self> {
-        let wishes = OptionList::parse(&args.options, args.sloppy)?;
-        let image = wishes.image(&args.image)?;
+        let option_list = OptionList::parse(&args.options, args.sloppy)?;
+        let image = option_list.image(&args.image)?;
         let name = image.name();
         let is_root = rustix::process::geteuid().is_root();
         ensure!(
-            !(wishes.auto_unmount && is_block_device(&image.image)),
+            !(option_list.auto_unmount && is_block_device(&image.image)),
             "{name}: mount option auto_unmount: not for block devices"
         );
         // There may be several read-only mounts of a device, which the kernel would take for one.
-        let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image.image);
-        Ok(Self { global, args, wishes, image, name, is_claimed, loop_device: None })
+        let is_claimed =
+            is_root && !option_list.is_read_only() && is_block_device(&args.image.image);
+        Ok(Self { global, args, option_list, image, name, is_claimed, loop_device: None })
     }
 
     /// Mounts the image, and serves it until the mount ends.
@@ -108,17 +109,17 @@ impl<'a> MountTarget<'a> {
             return Ok(code);
         }
         let (mounted, shared, mut signals) = self.begin()?;
-        self.complain_of_failure(&mounted);
-        let control = questions::listen(&mounted, &shared);
+        self.report_failure(&mounted);
+        let control = requests::listen(&mounted, &shared);
         if self.global.verbose > 0 && !self.is_claimed {
-            remark(
+            warn(
                 self.global,
                 "mount: umount(8) returns before the image is closed, and sync(2) does not commit; \
                  use \"userbtrfs umount\" and \"userbtrfs filesystem sync\"",
             );
         }
-        if self.args.say_ready {
-            ready::say()?;
+        if self.args.notify_ready {
+            ready::notify()?;
         }
         let (of_thread, handle) = (Arc::clone(&shared), signals.handle());
         let ender = move || {
@@ -149,16 +150,16 @@ impl<'a> MountTarget<'a> {
         let number = match shared::hand_over(number, self.args, &dir) {
             Ok(HandedOver::Mounted) => None,
             Ok(HandedOver::Bind(number, path)) => {
-                shared::bind(number, &path, &dir, &self.wishes)
+                shared::bind(number, &path, &dir, &self.option_list)
                     .with_context(|| self.name.clone())?;
                 Some(number)
             }
-            Err(AskError::Refused(why)) if why == shared::ENDING => return Ok(None),
+            Err(AskError::Refused(why)) if why == shared::BEING_UNMOUNTED => return Ok(None),
             Err(AskError::Refused(why)) => bail!("{}: {why}", self.name),
             Err(_) => return Ok(None),
         };
-        if self.args.say_ready {
-            ready::say()?;
+        if self.args.notify_ready {
+            ready::notify()?;
         } else {
             // In the foreground: as long as it is mounted.
             let number = number.map_or_else(|| control::device_at(&dir), Ok)?;
@@ -169,29 +170,30 @@ impl<'a> MountTarget<'a> {
 
     /// Reports on stderr at once why writing has ended. A server in the background has no stderr;
     /// `stats` shows the reason in any case.
-    fn complain_of_failure(&self, mounted: &Mounted) {
-        let (tell, told) = channel::<Error>();
+    fn report_failure(&self, mounted: &Mounted) {
+        let (sender, receiver) = channel::<Error>();
         // The thread ends when the filesystem, which owns the sender, is dropped.
-        mounted.stats_handle().filesystem().on_failure(move |error| drop(tell.send(error)));
+        mounted.stats_handle().filesystem().on_failure(move |error| drop(sender.send(error)));
         let name = self.name.clone();
         thread::spawn(move || {
-            for error in told {
-                complain(&message(&anyhow::Error::from(error).context(name.clone())));
+            for error in receiver {
+                print_error(&message(&anyhow::Error::from(error).context(name.clone())));
             }
         });
     }
 
     fn begin(&mut self) -> Result<(Mounted, Arc<SharedMounts>, Signals)> {
-        self.tell_wishes();
+        self.note_ineffective_options();
         let path = source(&self.image.image).into();
         let (device, claimed) = self.claim()?;
         let (filesystem, switch) = self.open(&device)?;
         let (signals, mount) = match claimed {
             Some(claimed) => claimed,
-            None => (signals::heed()?, self.mount()?),
+            None => (signals::catch_signals()?, self.mount()?),
         };
         let group = MountGroup::default();
-        let options = Options { threads: self.wishes.threads, device: path, group: group.clone() };
+        let options =
+            Options { threads: self.option_list.threads, device: path, group: group.clone() };
         let mounted = Mounted::start(mount, filesystem, &options)?;
         let of = (self.global, &self.image);
         let shared = SharedMounts::new(of, &device, switch.as_ref(), group);
@@ -205,21 +207,21 @@ impl<'a> MountTarget<'a> {
     /// permits no `fuseblk`, as in a user namespace, a device is mounted as an image file is.
     fn claim(&mut self) -> Result<(Arc<FileDevice>, Option<Claimed>)> {
         let mut opened = self.open_device();
-        if !self.wishes.is_read_only() && opened.as_ref().is_err_and(is_write_protected) {
-            remark(self.global, "WARNING: source write-protected, mounted read-only");
-            self.wishes.set_read_only();
+        if !self.option_list.is_read_only() && opened.as_ref().is_err_and(is_write_protected) {
+            warn(self.global, "WARNING: source write-protected, mounted read-only");
+            self.option_list.set_read_only();
             self.is_claimed = false;
             opened = self.open_device();
         }
         let device = Arc::new(opened.map_err(|error| self.explain(error))?);
-        if self.wishes.loop_device && !self.wishes.is_read_only() && !self.is_claimed {
+        if self.option_list.loop_device && !self.option_list.is_read_only() && !self.is_claimed {
             self.loop_device = Some(LoopDevice::attach(&self.image.image)?);
             self.is_claimed = true;
         }
         if !self.is_claimed {
             return Ok((device, None));
         }
-        let signals = signals::heed()?;
+        let signals = signals::catch_signals()?;
         let mounted = self.mount();
         // The loop device is detached with the mount, or at once if there is none.
         self.loop_device = None;
@@ -235,29 +237,29 @@ impl<'a> MountTarget<'a> {
         }
     }
 
-    fn tell_wishes(&self) {
+    fn note_ineffective_options(&self) {
         if self.global.verbose > 0 {
             // The source of a block device has to be its path.
-            let name = self.wishes.name.as_ref().filter(|_| self.is_claimed);
+            let name = self.option_list.name.as_ref().filter(|_| self.is_claimed);
             let name = name.map(|name| format!("fsname={}", name.display()));
-            for option in self.wishes.meaningless.iter().chain(&name) {
-                remark(self.global, &format!("mount: option {option} has no effect"));
+            for option in self.option_list.ineffective.iter().chain(&name) {
+                warn(self.global, &format!("mount: option {option} has no effect"));
             }
         }
     }
 
     fn device_options(&self) -> FileOptions {
         FileOptions {
-            writable: !self.wishes.is_read_only(),
+            writable: !self.option_list.is_read_only(),
             exclude_writers: true,
-            io_uring: self.wishes.io_uring,
+            io_uring: self.option_list.io_uring,
             claim: !self.is_claimed,
             ..self.image.file_options()
         }
     }
 
     fn open_device(&self) -> Result<FileDevice, DeviceError> {
-        patiently(|| FileDevice::open(&self.image.image, self.device_options()), is_in_use)
+        retry(|| FileDevice::open(&self.image.image, self.device_options()), is_in_use)
     }
 
     fn explain(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
@@ -269,9 +271,9 @@ impl<'a> MountTarget<'a> {
         &self,
         device: &Arc<FileDevice>,
     ) -> Result<(Filesystem, Option<Arc<DropWritesDevice>>)> {
-        let options = self.wishes.to_open();
+        let options = self.option_list.to_open();
         let switched = || Arc::new(DropWritesDevice::new(device.clone(), DROPPED_MAX));
-        let switch = (!self.wishes.is_read_only()).then(switched);
+        let switch = (!self.option_list.is_read_only()).then(switched);
         let opened = options.open_devices(vec![match &switch {
             Some(switch) => switch.clone(),
             None => device.clone(),
@@ -280,11 +282,11 @@ impl<'a> MountTarget<'a> {
         // If the root directory cannot be read, nothing is mounted.
         filesystem.root().inode().metadata().with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
-        self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
-        let say = |warning: &Warning| remark(self.global, &format!("{}: {warning}", self.name));
-        filesystem.warnings().iter().for_each(say);
+        self.option_list.check_subvolume(opened).with_context(|| self.name.clone())?;
+        let print = |warning: &Warning| warn(self.global, &format!("{}: {warning}", self.name));
+        filesystem.warnings().iter().for_each(print);
         if self.global.verbose > 0 && filesystem.replayed().is_some() {
-            remark(self.global, &format!("{}: a log was replayed", self.name));
+            warn(self.global, &format!("{}: a log was replayed", self.name));
         }
         Ok((filesystem, switch))
     }
@@ -293,19 +295,19 @@ impl<'a> MountTarget<'a> {
         // The kernel would accept a file as the mount point.
         let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
         ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
-        let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.image.image));
+        let shown = self.option_list.name.clone().unwrap_or_else(|| source(&self.image.image));
         let claimed = self.loop_device.as_ref().map(LoopDevice::path);
         let claimed = source(claimed.unwrap_or(&self.image.image));
         let options = MountOptions {
             source: if self.is_claimed { claimed } else { shown },
             subtype: KIND.to_owned(),
             block_size: self.is_claimed.then_some(BLOCK),
-            flags: self.wishes.flags,
-            auto_unmount: self.wishes.auto_unmount,
-            security: self.wishes.security.clone(),
+            flags: self.option_list.flags,
+            auto_unmount: self.option_list.auto_unmount,
+            security: self.option_list.security.clone(),
             ..MountOptions::default()
         };
-        let mounted = patiently(
+        let mounted = retry(
             || Mount::new(&self.args.dir, &options),
             |error| self.is_claimed && MountError::is_busy(error),
         );

@@ -8,32 +8,36 @@ use anyhow::Result;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::{Format, Global};
-use crate::cli::host::retry::patiently;
+use crate::cli::host::retry::retry;
 use crate::cli::output::stdout;
 
 /// Sends words of a command line to the server of the mount at `point`, and prints the answer.
-pub(in crate::cli) fn ask(global: &Global, point: &Path, words: &[OsString]) -> Result<ExitCode> {
+pub(in crate::cli) fn request(
+    global: &Global,
+    point: &Path,
+    words: &[OsString],
+) -> Result<ExitCode> {
     let json: &[&str] = if global.format == Format::Json { &["--format", "json"] } else { &[] };
     let format = json.iter().map(|word| word.as_bytes());
     let words = format.chain(words.iter().map(|word| OsStr::as_encoded_bytes(word)));
     let words: Vec<_> = words.collect();
-    patiently(|| control::ask(point, &words, &mut stdout()), is_beginning)?;
+    retry(|| control::ask(point, &words, &mut stdout()), is_starting)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Sends words of a command line to the server of the mount that contains `path`.
-pub(in crate::cli) fn ask_of_any(
+pub(in crate::cli) fn request_at(
     global: &Global,
     path: &Path,
     words: &[OsString],
 ) -> Result<ExitCode> {
     match control::check(path) {
-        Err(AskError::Within { mount, .. }) => ask(global, &mount, words),
-        _ => ask(global, path, words),
+        Err(AskError::Within { mount, .. }) => request(global, &mount, words),
+        _ => request(global, path, words),
     }
 }
 
 /// Returns true if the server may answer soon: a mount exists before its server answers.
-fn is_beginning(error: &AskError) -> bool {
+fn is_starting(error: &AskError) -> bool {
     matches!(error, AskError::NoServer { .. })
 }

@@ -12,7 +12,7 @@ use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::{Opcode, StatsHandle};
 use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
 
-use crate::cli::admin::mounted::ask;
+use crate::cli::admin::mounted::request;
 use crate::cli::args::{Format, Global};
 use crate::cli::output::write_json;
 use crate::cli::report::without_os_error;
@@ -36,7 +36,7 @@ pub(crate) enum OnOff {
 }
 
 /// The parts of a mount that are shown in addition to its filesystem.
-pub(crate) struct OfMount<'a> {
+pub(crate) struct MountParts<'a> {
     pub(crate) stats_handle: &'a StatsHandle,
     /// `None` if the mount is read-only.
     pub(crate) switch: Option<&'a DropWritesDevice>,
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode> {
         None => vec![OsString::from("stats")],
         Some(toggle) => vec!["drop-writes".into(), toggle.word().into()],
     };
-    ask(global, &args.mountpoint, &words)
+    request(global, &args.mountpoint, &words)
 }
 
 impl OnOff {
@@ -65,7 +65,7 @@ impl OnOff {
 pub(crate) fn write(
     out: &mut dyn Write,
     filesystem: &Filesystem,
-    mount: Option<&OfMount<'_>>,
+    mount: Option<&MountParts<'_>>,
     format: Format,
 ) -> Result<()> {
     let stats = filesystem.stats();

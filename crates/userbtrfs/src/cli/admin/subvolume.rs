@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
 
-use crate::cli::admin::mounted::ask;
+use crate::cli::admin::mounted::request;
 use crate::cli::args::{DirectIo, Format, Global, RootArgs};
 use crate::cli::output::{JsonList, json_name, stdout, write_json};
 use crate::cli::session::{Access, Session};
@@ -50,7 +50,7 @@ pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
 
 fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
     if let Some(point) = mountpoint(&args.root)? {
-        return ask(global, point, &["subvolume-list".into()]);
+        return request(global, point, &["subvolume-list".into()]);
     }
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
     let listed = write_list(&mut stdout(), &filesystem, global.format);
@@ -106,7 +106,7 @@ pub(in crate::cli) fn write_list(
 
 fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
     if let Some(point) = mountpoint(&args.root)? {
-        return ask(global, point, &["subvolume-show".into(), "--".into(), args.path.clone()]);
+        return request(global, point, &["subvolume-show".into(), "--".into(), args.path.clone()]);
     }
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
     let mut out = stdout();

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use userbtrfs::{Filesystem, SyncOutcome, SyncRecord};
 
-use crate::cli::admin::mounted::ask;
+use crate::cli::admin::mounted::request;
 use crate::cli::args::{Format, Global};
 
 /// The arguments in the shell.
@@ -42,7 +42,7 @@ pub(crate) enum Traced {
 /// Prints the trace of a mount, until the mount ends or this process is stopped.
 pub(crate) fn run(global: &Global, args: &TraceMountArgs) -> Result<ExitCode> {
     let Traced::Fsync = args.what;
-    ask(global, &args.mountpoint, &["trace".into(), "fsync".into()])
+    request(global, &args.mountpoint, &["trace".into(), "fsync".into()])
 }
 
 /// Starts or stops the trace of a filesystem.

@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::Global;
-use crate::cli::report::{fail, message, remark};
+use crate::cli::report::{fail, message, warn};
 
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
@@ -28,7 +28,7 @@ pub(crate) struct UmountArgs {
 }
 
 /// The server's refusal if the directory is not its mount point.
-pub(super) const OTHER_PLACE: &str = "mounted elsewhere";
+pub(super) const MOUNTED_ELSEWHERE: &str = "mounted elsewhere";
 /// The server's answer if the filesystem has another mount point.
 pub(super) const STILL_MOUNTED: &str = "still mounted at another place; the image stays open";
 
@@ -56,15 +56,15 @@ fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
         [b"umount", b"--", whole.as_os_str().as_encoded_bytes()]
     };
     match control::ask(&whole, &words, &mut Vec::new()) {
-        Err(AskError::Refused(why)) if why == OTHER_PLACE => unmount_here(&whole, false),
+        Err(AskError::Refused(why)) if why == MOUNTED_ELSEWHERE => unmount_here(&whole, false),
         Err(AskError::Refused(why)) if why == STILL_MOUNTED => {
-            remark(global, &format!("{}: {why}", named()));
+            warn(global, &format!("{}: {why}", named()));
             Ok(())
         }
         // The server has ended, or belongs to another user: this cannot wait for it.
         Err(AskError::NoServer { .. } | AskError::Stranger { .. }) => {
             unmount_here(&whole, false)?;
-            remark(global, &format!("{}: unmounted; its image may still be open", named()));
+            warn(global, &format!("{}: unmounted; its image may still be open", named()));
             Ok(())
         }
         other => Ok(other?),

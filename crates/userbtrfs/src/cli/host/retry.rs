@@ -16,15 +16,15 @@ use userbtrfs::mount::control::is_mounted;
 use crate::cli::host::image::ImageArgs;
 
 /// The time for which an attempt is repeated, and the pause between two attempts.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RETRY_TIME: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Repeats `attempt` until it succeeds, fails with an error that is not busy, or the time is over.
-pub(in crate::cli) fn patiently<T, E>(
+pub(in crate::cli) fn retry<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_busy: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RETRY_TIME;
     loop {
         match attempt() {
             Err(error) if is_busy(&error) && Instant::now() < deadline => thread::sleep(PAUSE),
@@ -35,15 +35,15 @@ pub(in crate::cli) fn patiently<T, E>(
 
 /// Waits until the server of an image whose mount has ended marks the image as closing; from then
 /// on every opener waits for the end of the server. If the mount exists, but in another namespace,
-/// this waits in vain, for the time of [`patiently`].
-pub(in crate::cli) fn until_noticed(image: &Path) {
+/// this waits in vain, for the time of [`retry`].
+pub(in crate::cli) fn wait_until_closing(image: &Path) {
     let is_late = || mount_of_holder(image).is_some_and(|mount| !is_mounted(mount));
-    let _ = patiently(|| if is_late() { Err(()) } else { Ok(()) }, |()| true);
+    let _ = retry(|| if is_late() { Err(()) } else { Ok(()) }, |()| true);
 }
 
 /// Opens an image for reading, after a server whose mount has ended has closed it.
 pub(in crate::cli) fn device_to_read(image: &ImageArgs) -> Result<FileDevice, DeviceError> {
-    until_noticed(&image.image);
+    wait_until_closing(&image.image);
     FileDevice::open(&image.image, image.file_options())
 }
 

@@ -23,10 +23,12 @@ use crate::cli::admin::stats;
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::TraceArgs;
 use crate::cli::args::{Global, PathsArgs, WriteArgs};
-use crate::cli::host::signals::{PromptFilesystem, Stopped, end_by_signal, go_on, keep_prompt};
+use crate::cli::host::signals::{
+    Interrupted, PromptFilesystem, end_by_signal, forget_signal, handle_prompt_signals,
+};
 use crate::cli::output::stdout;
 use crate::cli::paths::each;
-use crate::cli::report::{code_so_far, complain, in_a_line, is_closed_pipe, message};
+use crate::cli::report::{exit_code_so_far, is_closed_pipe, message, one_line, print_error};
 use crate::cli::session::{Access, Session};
 use crate::cli::shell::words::words;
 use crate::cli::verb::{self, FileVerb};
@@ -86,7 +88,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let kept = PromptFilesystem::default();
     if prompt {
         *kept.lock().expect("no holder panics") = Some(session.filesystem.clone());
-        keep_prompt(Arc::clone(&kept))?;
+        handle_prompt_signals(Arc::clone(&kept))?;
     }
     loop {
         if prompt {
@@ -108,22 +110,22 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
                 return Ok(worst);
             }
             Err(error) if is_closed_pipe(&error) => {
-                if code_so_far() != ExitCode::SUCCESS {
+                if exit_code_so_far() != ExitCode::SUCCESS {
                     worst = ExitCode::FAILURE;
                 }
                 is_unread = true;
                 break;
             }
             Err(error) => {
-                complain(&message(&error));
+                print_error(&message(&error));
                 worst = ExitCode::FAILURE;
                 // The signal stops the whole script.
-                if error.is::<Stopped>() && !prompt {
+                if error.is::<Interrupted>() && !prompt {
                     session.stop()?;
                     end_by_signal();
                     return Ok(worst);
                 }
-                go_on();
+                forget_signal();
             }
         }
     }
@@ -131,7 +133,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     session.close()?;
     // Only now is the rest of the input read: its writer may wait until the image is closed.
     if is_unread && !input.is_terminal() && is_line_left(&mut input) {
-        complain("stdout closed; remaining commands skipped");
+        print_error("stdout closed; remaining commands skipped");
         worst = ExitCode::FAILURE;
     }
     Ok(worst)
@@ -159,13 +161,13 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
             help.print()?;
             return Ok(Next::Line(ExitCode::SUCCESS));
         }
-        Err(error) => return Err(in_a_line(&error)),
+        Err(error) => return Err(one_line(&error)),
     };
     session.global.join(&line.global);
     match &line.verb {
         LineVerb::Files(verb) => {
             let (_, verb) = verb.parts();
-            let code = verb.act(session)?;
+            let code = verb.run(session)?;
             io::stdout().flush()?;
             Ok(Next::Line(code))
         }

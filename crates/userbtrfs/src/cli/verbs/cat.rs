@@ -21,7 +21,7 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     for path in &args.paths {
         let file = filesystem.open_file(path.as_encoded_bytes()).map_err(anyhow::Error::from);
         let copied = file.and_then(|file| copy(file.reader(), &mut out));
-        failures.note(copied.with_context(|| shown(path)))?;
+        failures.continue_after(copied.with_context(|| shown(path)))?;
     }
     Ok(failures.code())
 }

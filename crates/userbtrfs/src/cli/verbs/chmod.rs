@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use userbtrfs::{Attributes, Quoted};
 
-use crate::cli::paths::{Reach, each_inode};
+use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::report::progress;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::permissions;
@@ -29,10 +29,10 @@ pub(crate) struct ChmodArgs {
 }
 
 impl RunVerb for ChmodArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
-        let reach = Reach { recursive: self.recursive, follow: true };
+    fn run(&self, session: &Session) -> Result<ExitCode> {
+        let traversal = Traversal { recursive: self.recursive, follow: true };
         let umask = umask();
-        each_inode(&session.filesystem, &self.paths, reach, |path, inode| {
+        each_inode(&session.filesystem, &self.paths, traversal, |path, inode| {
             let found = inode.metadata()?;
             if found.is_symlink() {
                 return Ok(());

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use userbtrfs::Attributes;
 
-use crate::cli::paths::{Reach, each_inode};
+use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
 
 #[derive(clap::Args)]
@@ -31,11 +31,11 @@ pub(crate) struct ChownArgs {
 }
 
 impl RunVerb for ChownArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
-        let reach = Reach { recursive: self.recursive, follow: !self.no_dereference };
+    fn run(&self, session: &Session) -> Result<ExitCode> {
+        let traversal = Traversal { recursive: self.recursive, follow: !self.no_dereference };
         let Owner { uid, gid } = self.owner;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
-        each_inode(&session.filesystem, &self.paths, reach, |_, inode| {
+        each_inode(&session.filesystem, &self.paths, traversal, |_, inode| {
             Ok(inode.set_attributes(&attributes)?)
         })
     }

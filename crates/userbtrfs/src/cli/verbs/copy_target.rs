@@ -11,9 +11,10 @@ use userbtrfs::copy::import::{ImportError, ImportOptions, Importer, Progress};
 use userbtrfs::{Dir, Error, Filesystem, Quoted, join_path};
 
 use crate::cli::args::Global;
-use crate::cli::host::signals::{finish, raise_open_files, while_watched};
+use crate::cli::host::progress::{finish, while_watched};
+use crate::cli::host::signals::raise_open_files;
 use crate::cli::paths::last_name;
-use crate::cli::report::{self, complain};
+use crate::cli::report::{self, print_error};
 use crate::cli::text::shown;
 
 /// A callback for each failure.
@@ -34,7 +35,7 @@ pub(in crate::cli) fn copy(
     let report = |error: ImportError| {
         let minor = matches!(error, ImportError::NotKept { .. });
         if !minor || global.verbose > 0 {
-            complain(&format!("{verb}: {error}"));
+            print_error(&format!("{verb}: {error}"));
         }
     };
     while_watched(global, &progress, || work(&inserter, &report))?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use userbtrfs::copy::import::{ImportOptions, Keep};
 use userbtrfs::{Error, Filesystem, Inode};
 
-use crate::cli::report::{complain, message};
+use crate::cli::report::{message, print_error};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 use crate::cli::verbs::copy_target::{Place, SourceKind, Steps, Target, copy};
@@ -29,7 +29,7 @@ pub(crate) struct CpArgs {
 }
 
 impl RunVerb for CpArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(filesystem, destination, sources.len())?;
@@ -50,7 +50,7 @@ impl RunVerb for CpArgs {
                         }
                     },
                     Err(error) => {
-                        complain(&message(&anyhow::Error::from(error).context(shown(source))));
+                        print_error(&message(&anyhow::Error::from(error).context(shown(source))));
                         missing = true;
                     }
                 }

@@ -33,7 +33,7 @@ pub(crate) struct FallocateArgs {
 }
 
 impl RunVerb for FallocateArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         each(&self.paths, |path| {
             let filesystem = &session.filesystem;
             let file = if self.punch_hole {

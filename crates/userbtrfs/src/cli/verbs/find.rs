@@ -49,11 +49,11 @@ fn each(
     let named = || shown(&args.path);
     let walk = match filesystem.walk(args.path.as_encoded_bytes()) {
         Ok(walk) => walk,
-        Err(error) => return failures.note(Err(error).with_context(named)),
+        Err(error) => return failures.continue_after(Err(error).with_context(named)),
     };
     for entry in walk {
         let entry = entry.map_err(anyhow::Error::from);
-        failures.note(entry.and_then(|entry| show(&entry)).with_context(named))?;
+        failures.continue_after(entry.and_then(|entry| show(&entry)).with_context(named))?;
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use userbtrfs::Inode;
 use userbtrfs::copy::export::{ExportError, ExportOptions, Exporter, Progress};
 
 use crate::cli::args::GetArgs;
-use crate::cli::host::signals::{finish, raise_open_files, while_watched};
+use crate::cli::host::progress::{finish, while_watched};
+use crate::cli::host::signals::raise_open_files;
 use crate::cli::paths::last_name;
-use crate::cli::report::{ExitStatus, complain};
+use crate::cli::report::{ExitStatus, print_error};
 use crate::cli::session::Session;
 use crate::cli::text::shown;
 use crate::cli::verbs::cat;
@@ -37,7 +38,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let report = |error| {
         let minor = matches!(error, ExportError::NotKept { .. });
         if !minor || session.global.verbose > 0 {
-            complain(&format!("get: {error}"));
+            print_error(&format!("get: {error}"));
         }
     };
     while_watched(&session.global, &progress, || {
@@ -58,7 +59,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
                 }
                 Ok(())
             };
-            failures.note(copied().with_context(|| shown(source)))?;
+            failures.continue_after(copied().with_context(|| shown(source)))?;
         }
         Ok(())
     })?;

@@ -52,7 +52,7 @@ pub(crate) enum Encoding {
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl RunVerb for GetfattrArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         match session.global.format {
             Format::Text => {
                 let mut out = stdout();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::Quoted;
 
-use crate::cli::paths::{Destination, blame};
+use crate::cli::paths::{Destination, with_path};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -22,7 +22,7 @@ pub(crate) struct LnArgs {
 }
 
 impl RunVerb for LnArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let (targets, destination) = Destination::split(filesystem, &self.paths, false)?;
         let failures = ExitStatus::default();
@@ -35,10 +35,10 @@ impl RunVerb for LnArgs {
                     made.with_context(|| Quoted(&path).to_string())
                 } else {
                     let linked = filesystem.hard_link(to, &path).map(drop);
-                    linked.map_err(|error| blame(filesystem, (to, &path), error))
+                    linked.map_err(|error| with_path(filesystem, to, &path, error))
                 }
             };
-            failures.note(link())?;
+            failures.continue_after(link())?;
         }
         Ok(failures.code())
     }

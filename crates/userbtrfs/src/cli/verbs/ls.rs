@@ -70,7 +70,7 @@ impl Listing<'_> {
     ) -> Result<()> {
         self.entries.iter().try_for_each(|(name, inode)| {
             let path = || Quoted(&self.path_of(name)).to_string();
-            failures.note(show(name, inode).with_context(path))
+            failures.continue_after(show(name, inode).with_context(path))
         })
     }
 }
@@ -86,7 +86,7 @@ fn for_each_listing(
         let path = path.as_encoded_bytes();
         let inode = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
         let done = inode.and_then(|inode| list_one(&inode, path, args, failures, &mut show));
-        failures.note(done.with_context(|| Quoted(path).to_string()))
+        failures.continue_after(done.with_context(|| Quoted(path).to_string()))
     })
 }
 
@@ -112,7 +112,7 @@ fn list_one(
                 _ => Ok(()),
             },
         );
-        failures.note(below.with_context(|| Quoted(path).to_string()))?;
+        failures.continue_after(below.with_context(|| Quoted(path).to_string()))?;
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ fn listing<'a>(
             }
             Ok(())
         };
-        failures.note(take().with_context(|| Quoted(path).to_string()))?;
+        failures.continue_after(take().with_context(|| Quoted(path).to_string()))?;
     }
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(Listing { path, directory: true, entries })

@@ -25,7 +25,7 @@ pub(crate) struct MkdirArgs {
 }
 
 impl RunVerb for MkdirArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         each(&self.paths, |path| {
             let missing = if is_verbose(&session.global) {

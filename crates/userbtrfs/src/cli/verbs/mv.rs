@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::{Quoted, RenameMode};
 
-use crate::cli::paths::{Destination, blame};
+use crate::cli::paths::{Destination, with_path};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -28,7 +28,7 @@ pub(crate) struct MvArgs {
 }
 
 impl RunVerb for MvArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let plain = self.no_target_directory || self.exchange;
         let (sources, destination) = Destination::split(filesystem, &self.paths, plain)?;
@@ -38,10 +38,10 @@ impl RunVerb for MvArgs {
             let move_it = || -> Result<()> {
                 let target = destination.of(path).with_context(|| shown(source))?;
                 let renamed = filesystem.rename_with(path, &target, self.mode());
-                renamed.map_err(|error| blame(filesystem, (path, &target), error))?;
+                renamed.map_err(|error| with_path(filesystem, path, &target, error))?;
                 progress(&session.global, || self.describe(path, &target))
             };
-            failures.note(move_it())?;
+            failures.continue_after(move_it())?;
         }
         Ok(failures.code())
     }

@@ -28,7 +28,7 @@ pub(crate) struct PutArgs {
 }
 
 impl RunVerb for PutArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(&session.filesystem, destination, sources.len())?;
         let steps = Steps::new(&session.global);

@@ -27,7 +27,7 @@ pub(crate) struct RmArgs {
 }
 
 impl RunVerb for RmArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let failures = ExitStatus::default();
         for path in &self.paths {
             let bytes = path.as_encoded_bytes();
@@ -44,7 +44,7 @@ impl RunVerb for RmArgs {
             }
             match removed {
                 Err(Error::NotFound) if self.force => {}
-                Err(error) => failures.say(&anyhow::Error::from(error).context(shown(path))),
+                Err(error) => failures.report(&anyhow::Error::from(error).context(shown(path))),
                 Ok(()) => {}
             }
         }
@@ -84,7 +84,7 @@ impl RmArgs {
                 return Err(error);
             }
             let path = Quoted(&join_path(path, below)).to_string();
-            failures.say(&anyhow::Error::from(error).context(path));
+            failures.report(&anyhow::Error::from(error).context(path));
             Ok(())
         })
     }

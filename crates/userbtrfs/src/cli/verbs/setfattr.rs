@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::XattrMode;
 
-use crate::cli::paths::{Reach, each_inode};
+use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding::decode;
 
@@ -35,12 +35,12 @@ pub(crate) struct SetfattrArgs {
 }
 
 impl RunVerb for SetfattrArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| {
             decode(value.as_encoded_bytes()).with_context(|| value.display().to_string())
         })?;
-        let reach = Reach { recursive: false, follow: !self.no_dereference };
-        each_inode(&session.filesystem, &self.paths, reach, |_, inode| {
+        let traversal = Traversal { recursive: false, follow: !self.no_dereference };
+        each_inode(&session.filesystem, &self.paths, traversal, |_, inode| {
             if let Some(name) = &self.name {
                 inode.set_xattr(name.as_encoded_bytes(), &value, XattrMode::Either)?;
             }

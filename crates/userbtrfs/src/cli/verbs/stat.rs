@@ -44,7 +44,7 @@ fn each(
         let bytes = path.as_encoded_bytes();
         let inode = filesystem.lookup_no_follow(bytes).map_err(anyhow::Error::from);
         let done = inode.and_then(|inode| show(bytes, &inode));
-        failures.note(done.with_context(|| shown(path)))?;
+        failures.continue_after(done.with_context(|| shown(path)))?;
     }
     Ok(())
 }

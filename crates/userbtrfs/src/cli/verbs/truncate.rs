@@ -26,7 +26,7 @@ pub(crate) struct TruncateArgs {
 }
 
 impl RunVerb for TruncateArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         each(&self.paths, |path| {
             let Some(inode) = self.find(&session.filesystem, path)? else { return Ok(()) };
             let file = inode.open()?;

@@ -17,7 +17,7 @@ pub(in crate::cli) struct MountArgs {
     pub(super) foreground: bool,
     /// Print a line on stdout when mounted, and detach from the terminal
     #[arg(long, hide = true)]
-    pub(super) say_ready: bool,
+    pub(super) notify_ready: bool,
     /// Accept unknown options
     #[arg(long, hide = true)]
     pub(super) sloppy: bool,

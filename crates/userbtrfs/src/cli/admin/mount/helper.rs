@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The task for which the command was called.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Called {
+pub(crate) enum Invocation {
     /// The command with these arguments, the first one its name.
     Command(Vec<OsString>),
     /// No action, for `mount -f`.
@@ -15,15 +15,15 @@ pub(crate) enum Called {
 }
 
 /// Translates the arguments with which the command was called.
-pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Called {
+pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Invocation {
     let given: Vec<_> = given.collect();
     let is_called = |prefix| given.first().is_some_and(|name| has_prefix(name, prefix));
     if is_called("mount.") {
         translate(&given[1..])
     } else if is_called("umount.") {
-        Called::Command(translate_umount(&given[1..]))
+        Invocation::Command(translate_umount(&given[1..]))
     } else {
-        Called::Command(given)
+        Invocation::Command(given)
     }
 }
 
@@ -47,7 +47,7 @@ fn translate_umount(given: &[OsString]) -> Vec<OsString> {
 }
 
 /// Translates arguments of mount(8) to those of the verb.
-fn translate(given: &[OsString]) -> Called {
+fn translate(given: &[OsString]) -> Invocation {
     let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "mount".into()];
     let mut paths = Vec::new();
     let mut given = given.iter();
@@ -62,7 +62,7 @@ fn translate(given: &[OsString]) -> Called {
         }
         for letter in letters.chars() {
             match letter {
-                'f' => return Called::Nothing,
+                'f' => return Invocation::Nothing,
                 'v' => arguments.push("--verbose".into()),
                 's' => arguments.push("--sloppy".into()),
                 'o' => {
@@ -78,19 +78,19 @@ fn translate(given: &[OsString]) -> Called {
     }
     arguments.push("--".into());
     arguments.extend(paths);
-    Called::Command(arguments)
+    Invocation::Command(arguments)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn called(words: &str) -> Called {
+    fn called(words: &str) -> Invocation {
         arguments(words.split(' ').map(OsString::from))
     }
 
-    fn command(words: &str) -> Called {
-        Called::Command(words.split(' ').map(OsString::from).collect())
+    fn command(words: &str) -> Invocation {
+        Invocation::Command(words.split(' ').map(OsString::from).collect())
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let verb = "userbtrfs mount --sloppy --verbose --options rw,nosuid -- disk.img /mnt";
         assert_eq!(called(given), command(verb));
         assert_eq!(called("mount.userbtrfs a b -x"), command("userbtrfs mount -x -- a b"));
-        assert_eq!(called("mount.userbtrfs a b -nf"), Called::Nothing);
+        assert_eq!(called("mount.userbtrfs a b -nf"), Invocation::Nothing);
         assert_eq!(called("mount.userbtrfs --help"), command("userbtrfs mount --help --"));
         let in_another = "userbtrfs mount -N -- a b /proc/7/ns/mnt";
         assert_eq!(called("mount.userbtrfs a b -N /proc/7/ns/mnt"), command(in_another));

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cli::report::complain;
+use crate::cli::report::print_error;
 
 /// A loop device. The drop detaches it, at once or with the end of its mount.
 pub(super) struct LoopDevice(PathBuf);
@@ -18,8 +18,8 @@ impl LoopDevice {
     pub(super) fn attach(image: &Path) -> Result<Self> {
         let ran = Command::new("losetup").args(["--find", "--show", "--"]).arg(image).output();
         let ran = ran.context("losetup")?;
-        let said = String::from_utf8_lossy(&ran.stderr);
-        ensure!(ran.status.success(), "no loop device: {}", said.trim_end());
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        ensure!(ran.status.success(), "no loop device: {}", stderr.trim_end());
         let mut path = ran.stdout;
         path.truncate(path.trim_ascii_end().len());
         Ok(Self(OsString::from_vec(path).into()))
@@ -34,7 +34,7 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         let ran = Command::new("losetup").arg("-d").arg(&self.0).status();
         if !ran.is_ok_and(|status| status.success()) {
-            complain(&format!("{}: cannot be detached", self.0.display()));
+            print_error(&format!("{}: cannot be detached", self.0.display()));
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct OptionList {
     pub(super) name: Option<OsString>,
     pub(super) io_uring: IoUring,
     /// Options without effect.
-    pub(super) meaningless: Vec<String>,
+    pub(super) ineffective: Vec<String>,
     subvolume_path: Option<String>,
     subvolume_id: Option<TreeId>,
     /// The offset of the filesystem in the image, as for loop devices.
@@ -74,7 +74,7 @@ const THREADS_MAX: usize = 256;
 
 /// Options of btrfs in Linux without effect here, with or without a value. Access times change only
 /// when they are set, and access control lists are always checked.
-const MEANINGLESS: &[&str] = &[
+const INEFFECTIVE: &[&str] = &[
     "acl",
     "autodefrag",
     "barrier",
@@ -207,12 +207,12 @@ impl OptionList {
     /// except for a subvolume by path and by ID: see [`Self::check_subvolume`]. With `sloppy`
     /// unknown options are accepted.
     pub(super) fn parse(lists: &[OsString], sloppy: bool) -> Result<Self> {
-        let mut wishes = Self {
+        let mut option_list = Self {
             flags: MountFlags::DEFAULT_PERMISSIONS,
             threads: None,
             name: None,
             io_uring: IoUring::Auto,
-            meaningless: Vec::new(),
+            ineffective: Vec::new(),
             subvolume_path: None,
             subvolume_id: None,
             image_offset: None,
@@ -230,18 +230,18 @@ impl OptionList {
         for list in lists {
             let list = list.to_str().context("mount options that are not UTF-8")?;
             for option in split(list).filter(|option| !option.is_empty()) {
-                if !wishes.take(option)? {
+                if !option_list.take(option)? {
                     ensure!(sloppy, "unknown mount option \"{option}\"");
-                    wishes.meaningless.push(option.to_owned());
+                    option_list.ineffective.push(option.to_owned());
                 }
             }
         }
         ensure!(
-            !(wishes.auto_unmount && wishes.loop_device),
+            !(option_list.auto_unmount && option_list.loop_device),
             "mount option auto_unmount: not for block devices, nor with loop"
         );
-        ensure!(wishes.replay || wishes.is_read_only(), "nologreplay requires ro");
-        Ok(wishes)
+        ensure!(option_list.replay || option_list.is_read_only(), "nologreplay requires ro");
+        Ok(option_list)
     }
 
     /// Returns true if the mount is read-only.
@@ -266,8 +266,8 @@ impl OptionList {
             "mount option {option}: compression is not supported"
         );
         ensure!(option != "remount", "remount is not supported");
-        if MEANINGLESS.contains(&name) || is_uncompressed {
-            self.meaningless.push(option.to_owned());
+        if INEFFECTIVE.contains(&name) || is_uncompressed {
+            self.ineffective.push(option.to_owned());
             return Ok(true);
         }
         if option == "rescue=nologreplay" {
@@ -424,12 +424,13 @@ mod tests {
 
     #[test]
     fn options_are_taken_by_name() {
-        let wishes = parse("rw,nosuid,subvol=a/b,commit=5,memory=64M,threads=3,notreelog").unwrap();
-        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS | MountFlags::NO_SUID);
-        assert_eq!(wishes.subvolume_path.as_deref(), Some("a/b"));
-        assert_eq!((wishes.commit_seconds, wishes.memory), (Some(5), Some(64 << 20)));
+        let option_list =
+            parse("rw,nosuid,subvol=a/b,commit=5,memory=64M,threads=3,notreelog").unwrap();
+        assert_eq!(option_list.flags, MountFlags::DEFAULT_PERMISSIONS | MountFlags::NO_SUID);
+        assert_eq!(option_list.subvolume_path.as_deref(), Some("a/b"));
+        assert_eq!((option_list.commit_seconds, option_list.memory), (Some(5), Some(64 << 20)));
         assert_eq!(
-            (wishes.threads, wishes.tree_log, wishes.is_read_only()),
+            (option_list.threads, option_list.tree_log, option_list.is_read_only()),
             (Some(3), false, false)
         );
         assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
@@ -439,9 +440,9 @@ mod tests {
         assert_eq!(parse(taken_back).unwrap().flags, MountFlags::DEFAULT_PERMISSIONS);
         assert!(parse("exec,noexec").unwrap().flags.contains(MountFlags::NO_EXEC));
         let lists = ["fsname=x".into(), ",allow_other,".into()];
-        let wishes = OptionList::parse(&lists, false).unwrap();
-        assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
-        assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
+        let option_list = OptionList::parse(&lists, false).unwrap();
+        assert_eq!(option_list.name.as_deref(), Some("x".as_ref()));
+        assert!(option_list.flags.contains(MountFlags::ALLOW_OTHER));
     }
 
     /// Options in the help are accepted, and options with an effect are in the help.
@@ -461,8 +462,8 @@ mod tests {
                 name if with_value.contains(&name) => "=1",
                 _ => "",
             };
-            let wishes = parse(&format!("ro,{name}{value}")).unwrap();
-            assert!(wishes.meaningless.is_empty(), "{name}");
+            let option_list = parse(&format!("ro,{name}{value}")).unwrap();
+            assert!(option_list.ineffective.is_empty(), "{name}");
         }
         let set = FLAGS.iter().filter(|(.., is_set)| *is_set).map(|(name, ..)| name);
         for name in set.chain(&with_value) {
@@ -472,22 +473,23 @@ mod tests {
 
     #[test]
     fn option_without_effect_is_kept_for_the_remark() {
-        let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
-        assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2", "compress=no"]);
+        let option_list = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
+        assert_eq!(option_list.unwrap().ineffective, ["ssd", "space_cache=v2", "compress=no"]);
         let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
-        assert_eq!(parse(&uncompressed.join(",")).unwrap().meaningless, uncompressed);
+        assert_eq!(parse(&uncompressed.join(",")).unwrap().ineffective, uncompressed);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
-        let wishes = parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
-        assert_eq!(wishes.meaningless.len(), 7);
-        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
+        let option_list =
+            parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
+        assert_eq!(option_list.ineffective.len(), 7);
+        assert_eq!(option_list.flags, MountFlags::DEFAULT_PERMISSIONS);
     }
 
     #[test]
     fn quoted_security_context_keeps_its_commas() {
-        let wishes = parse("nodev,context=\"system_u:object_r:x:s0:c1,c2\",noexec").unwrap();
-        assert_eq!(wishes.security, ["context=\"system_u:object_r:x:s0:c1,c2\""]);
-        assert!(wishes.flags.contains(MountFlags::NO_DEV | MountFlags::NO_EXEC));
+        let option_list = parse("nodev,context=\"system_u:object_r:x:s0:c1,c2\",noexec").unwrap();
+        assert_eq!(option_list.security, ["context=\"system_u:object_r:x:s0:c1,c2\""]);
+        assert!(option_list.flags.contains(MountFlags::NO_DEV | MountFlags::NO_EXEC));
     }
 
     #[test]
@@ -520,6 +522,6 @@ mod tests {
             assert!(error.contains(says), "{error:?} does not say {says:?}");
         }
         let sloppy = OptionList::parse(&["degrade".into()], true).unwrap();
-        assert_eq!(sloppy.meaningless, ["degrade"]);
+        assert_eq!(sloppy.ineffective, ["degrade"]);
     }
 }

@@ -25,9 +25,9 @@ const READY: &str = "ready\n";
 pub(super) fn in_background(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     let mut child = command(global, args)?.spawn().context("the server")?;
     let output = child.stdout.take().context("the server has no output")?;
-    let mut said = String::new();
-    BufReader::new(output).read_line(&mut said).context("the server")?;
-    if said == READY {
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).context("the server")?;
+    if line == READY {
         return Ok(ExitCode::SUCCESS);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
@@ -37,7 +37,7 @@ pub(super) fn in_background(global: &Global, args: &MountArgs) -> Result<ExitCod
 fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("the command itself")?);
     // The command may have been called as a helper of mount(8).
-    command.arg0("userbtrfs").args(["mount", "--say-ready"]);
+    command.arg0("userbtrfs").args(["mount", "--notify-ready"]);
     command.args(global.quiet.then_some("--quiet"));
     command.args((0..global.verbose).map(|_| "--verbose"));
     command.args(args.words(&args.dir));
@@ -60,7 +60,7 @@ pub(super) fn close_inherited() {
 }
 
 /// Prints that the mount can be used, and detaches from the process that started the server.
-pub(super) fn say() -> Result<()> {
+pub(super) fn notify() -> Result<()> {
     // It fails only for the leader of a process group, which has no terminal then.
     let _ = rustix::process::setsid();
     env::set_current_dir("/")?;

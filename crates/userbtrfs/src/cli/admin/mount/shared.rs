@@ -29,7 +29,7 @@ use super::args::{MountArgs, source};
 use super::options::OptionList;
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
-use crate::cli::report::{complain, message};
+use crate::cli::report::{message, print_error};
 
 /// The mounts of one image.
 pub(super) struct SharedMounts {
@@ -61,7 +61,7 @@ struct LiveMount {
 }
 
 /// The refusal of a server whose last mount has ended.
-pub(super) const ENDING: &str = "is being unmounted";
+pub(super) const BEING_UNMOUNTED: &str = "is being unmounted";
 
 /// How a mount that was handed over is to be completed.
 #[derive(Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl SharedMounts {
             match thread.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    complain(&message(&error));
+                    print_error(&message(&error));
                     is_good = false;
                 }
                 Err(_) => is_good = false,
@@ -150,7 +150,7 @@ impl SharedMounts {
     pub(super) fn stop(&self) {
         for mount in &self.live().mounts {
             if let Err(error) = mount.handle.stop() {
-                complain(&error.to_string());
+                print_error(&error.to_string());
             }
         }
     }
@@ -163,23 +163,23 @@ impl SharedMounts {
         args: &MountArgs,
         listen: impl FnOnce(&Mounted) -> Option<Control>,
     ) -> Result<Vec<u8>> {
-        let wishes = OptionList::parse(&args.options, args.sloppy)?;
-        let image = wishes.image(&args.image)?;
+        let option_list = OptionList::parse(&args.options, args.sloppy)?;
+        let image = option_list.image(&args.image)?;
         let is_same = image.image_offset == self.image.image_offset
             && image.partition == self.image.partition;
         ensure!(is_same, "is locked: another part of it is mounted");
-        ensure!(filesystem.is_writable() || wishes.is_read_only(), "is mounted read-only");
+        ensure!(filesystem.is_writable() || option_list.is_read_only(), "is mounted read-only");
         let mut live = self.live();
-        ensure!(!live.is_over, ENDING);
-        let filesystem = filesystem.reopened(&wishes.to_open())?;
+        ensure!(!live.is_over, BEING_UNMOUNTED);
+        let filesystem = filesystem.reopened(&option_list.to_open())?;
         let subvolume = filesystem.root().inode().id().subvolume;
-        wishes.check_subvolume(subvolume)?;
-        if let Some((number, path)) = place_in(&live, &filesystem, subvolume)? {
+        option_list.check_subvolume(subvolume)?;
+        if let Some((number, path)) = find_visible(&live, &filesystem, subvolume)? {
             let mut answer = format!("bind {number} ").into_bytes();
             answer.extend_from_slice(path.as_os_str().as_bytes());
             return Ok(answer);
         }
-        let mounted = self.start(filesystem, &wishes, &args.dir)?;
+        let mounted = self.start(filesystem, &option_list, &args.dir)?;
         self.add_to(&mut live, &mounted);
         let control = listen(&mounted);
         let shared = Arc::clone(self);
@@ -191,26 +191,34 @@ impl SharedMounts {
         Ok(b"mounted".to_vec())
     }
 
-    fn start(&self, filesystem: Filesystem, wishes: &OptionList, dir: &Path) -> Result<Mounted> {
+    fn start(
+        &self,
+        filesystem: Filesystem,
+        option_list: &OptionList,
+        dir: &Path,
+    ) -> Result<Mounted> {
         let device = source(&self.image.image);
         let options = MountOptions {
-            source: wishes.name.clone().unwrap_or_else(|| device.clone()),
+            source: option_list.name.clone().unwrap_or_else(|| device.clone()),
             subtype: KIND.to_owned(),
-            flags: wishes.flags,
-            auto_unmount: wishes.auto_unmount,
-            security: wishes.security.clone(),
+            flags: option_list.flags,
+            auto_unmount: option_list.auto_unmount,
+            security: option_list.security.clone(),
             ..MountOptions::default()
         };
         let mount = Mount::new(dir, &options)?;
-        let options =
-            Options { threads: wishes.threads, device: device.into(), group: self.group.clone() };
+        let options = Options {
+            threads: option_list.threads,
+            device: device.into(),
+            group: self.group.clone(),
+        };
         Ok(Mounted::start(mount, filesystem, &options)?)
     }
 }
 
 /// Returns where a subvolume is visible in one of the mounts, if it is: the device number of the
 /// mount, and the path. Fails if the subvolume contains one that is mounted.
-fn place_in(
+fn find_visible(
     live: &Live,
     filesystem: &Filesystem,
     subvolume: TreeId,
@@ -262,7 +270,7 @@ pub(super) fn hand_over(
 }
 
 /// Completes a mount that was handed over: as root, by a bind mount with its flags.
-pub(super) fn bind(number: u64, path: &Path, dir: &Path, wishes: &OptionList) -> Result<()> {
+pub(super) fn bind(number: u64, path: &Path, dir: &Path, option_list: &OptionList) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "is mounted at {}; only root can mount it again",
@@ -280,7 +288,7 @@ pub(super) fn bind(number: u64, path: &Path, dir: &Path, wishes: &OptionList) ->
         (MountFlags::NO_ATIME, SystemFlags::NOATIME),
         (MountFlags::NO_SYMLINK_FOLLOW, SystemFlags::NOSYMFOLLOW),
     ];
-    let set = pairs.into_iter().filter(|(ours, _)| wishes.flags.contains(*ours));
+    let set = pairs.into_iter().filter(|(ours, _)| option_list.flags.contains(*ours));
     let flags = set.fold(SystemFlags::empty(), |all, (_, flag)| all | flag);
     if !flags.is_empty() {
         let done = rustix::mount::mount_remount(dir, SystemFlags::BIND | flags, c"");

@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 
 /// Catches the signals, except those that this process was started to ignore, as by nohup(1); the
 /// caller reads them from the result.
-pub(super) fn heed() -> io::Result<Signals> {
+pub(super) fn catch_signals() -> io::Result<Signals> {
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     Signals::new([SIGHUP, SIGINT, SIGTERM].iter().filter(|signal| !is_in(ignored, **signal)))
 }

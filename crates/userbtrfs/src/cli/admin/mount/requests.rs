@@ -19,26 +19,26 @@ use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 use super::args::MountArgs;
 use super::shared::SharedMounts;
 use crate::cli::admin::stats;
-use crate::cli::admin::stats::{OfMount, OnOff};
+use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
-use crate::cli::report::{in_a_line, message, remark};
+use crate::cli::report::{message, one_line, warn};
 
 /// A request.
 #[derive(Parser)]
 #[command(name = "", no_binary_name = true)]
-struct Question {
+struct Request {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    verb: Asked,
+    verb: RequestVerb,
 }
 
 #[derive(Subcommand)]
-enum Asked {
+enum RequestVerb {
     Stats,
     Sync,
     /// Another mount of the image.
@@ -66,7 +66,7 @@ enum Asked {
 }
 
 /// The mount that requests are about.
-struct Served {
+struct ServedMount {
     stats_handle: StatsHandle,
     unmount_handle: UnmountHandle,
     shared: Weak<SharedMounts>,
@@ -79,12 +79,12 @@ struct Served {
 /// after a message, if no request can be received: the mount works without that.
 pub(super) fn listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Option<Control> {
     let listening = try_listen(mounted, shared).context("the control socket");
-    listening.map_err(|error| remark(&shared.global, &message(&error))).ok()
+    listening.map_err(|error| warn(&shared.global, &message(&error))).ok()
 }
 
 fn try_listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
-    let served = Served {
+    let served = ServedMount {
         stats_handle: mounted.stats_handle(),
         unmount_handle: mounted.unmount_handle(),
         switch: shared.switch.upgrade(),
@@ -96,30 +96,30 @@ fn try_listen(mounted: &Mounted, shared: &Arc<SharedMounts>) -> Result<Control> 
     Ok(Control::listen(device, Box::new(answer))?)
 }
 
-impl Served {
+impl ServedMount {
     fn answer(self: &Arc<Self>, words: &[Vec<u8>]) -> Result<Answer> {
         let words = words.iter().map(|word| OsStr::from_bytes(word));
-        let question = Question::try_parse_from(words).map_err(|error| in_a_line(&error))?;
-        let (format, filesystem) = (question.global.format, self.stats_handle.filesystem());
+        let request = Request::try_parse_from(words).map_err(|error| one_line(&error))?;
+        let (format, filesystem) = (request.global.format, self.stats_handle.filesystem());
         let mut out = Vec::new();
-        match question.verb {
-            Asked::Stats => {
+        match request.verb {
+            RequestVerb::Stats => {
                 let of =
-                    OfMount { stats_handle: &self.stats_handle, switch: self.switch.as_deref() };
+                    MountParts { stats_handle: &self.stats_handle, switch: self.switch.as_deref() };
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
-            Asked::Sync => filesystem.commit()?,
-            Asked::Mount(args) => {
+            RequestVerb::Sync => filesystem.commit()?,
+            RequestVerb::Mount(args) => {
                 let shared = self.shared.upgrade().context("the mount is gone")?;
                 let listen = |mounted: &Mounted| listen(mounted, &shared);
                 out = shared.mount_another(filesystem, &args, listen)?;
             }
-            Asked::Wait => return Ok(Answer::AtEnd(Box::new(|| Ok(())))),
-            Asked::Umount { force, point } => return self.umount(force, &point),
-            Asked::DropWrites { toggle } => self.drop_writes(toggle)?,
-            Asked::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
-            Asked::SubvolumeList => subvolume::write_list(&mut out, filesystem, format)?,
-            Asked::SubvolumeShow { path } => {
+            RequestVerb::Wait => return Ok(Answer::AtEnd(Box::new(|| Ok(())))),
+            RequestVerb::Umount { force, point } => return self.umount(force, &point),
+            RequestVerb::DropWrites { toggle } => self.drop_writes(toggle)?,
+            RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
+            RequestVerb::SubvolumeList => subvolume::write_list(&mut out, filesystem, format)?,
+            RequestVerb::SubvolumeShow { path } => {
                 subvolume::write_shown(&mut out, filesystem, &path, format)?;
             }
         }
@@ -129,7 +129,7 @@ impl Served {
     /// Ends the mount; if only one of several mount points is removed, answers so at once.
     fn umount(&self, force: bool, point: &Path) -> Result<Answer> {
         let handle = self.unmount_handle.clone();
-        ensure!(point == handle.point(), "{}", umount::OTHER_PLACE);
+        ensure!(point == handle.point(), "{}", umount::MOUNTED_ELSEWHERE);
         Ok(Answer::AtEnd(Box::new(move || {
             if force {
                 handle.stop().map_err(|error| error.to_string())
@@ -168,7 +168,7 @@ impl Served {
         let mut list = self.followers.list();
         if list.is_empty() {
             let followers = Arc::clone(&self.followers);
-            self.stats_handle.filesystem().trace_syncs(move |record| followers.tell(record));
+            self.stats_handle.filesystem().trace_syncs(move |record| followers.send(record));
         }
         let number = list.last().map_or(0, |last| last.number + 1);
         list.push(Follower { number, ..follower });
@@ -190,16 +190,16 @@ struct Follower {
 
 impl Followers {
     fn list(&self) -> MutexGuard<'_, Vec<Follower>> {
-        self.0.lock().expect("who has it does not panic")
+        self.0.lock().expect("no holder panics")
     }
 
-    fn tell(&self, record: &SyncRecord) {
-        self.list().iter_mut().for_each(|follower| follower.tell(record));
+    fn send(&self, record: &SyncRecord) {
+        self.list().iter_mut().for_each(|follower| follower.send(record));
     }
 }
 
 impl Follower {
-    fn tell(&mut self, record: &SyncRecord) {
+    fn send(&mut self, record: &SyncRecord) {
         let line = trace::line(record, self.format);
         let lines = match self.lost {
             0 => format!("{line}\n"),
@@ -215,7 +215,7 @@ impl Follower {
 
 /// A guard of an entry in the list of followers.
 struct Following {
-    served: Arc<Served>,
+    served: Arc<ServedMount>,
     number: u64,
 }
 
