@@ -1,7 +1,7 @@
 //! Copies a directory of the host into an image, below a name that is new for each backup.
 //!
 //! ```text
-//! cargo run --example backup -- /home/user disk.img 2026-01-31
+//! cargo run --example backup -- documents disk.img 2026-01-31
 //! ```
 
 #![forbid(unsafe_code)]

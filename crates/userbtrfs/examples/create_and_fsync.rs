@@ -1,4 +1,4 @@
-//! Makes an image with a filesystem, makes a file in it durable, and shows that it survives a crash.
+//! Makes a file durable in a new image, and shows that the file survives a crash.
 //!
 //! ```text
 //! cargo run --example create_and_fsync -- new.img

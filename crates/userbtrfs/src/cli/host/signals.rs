@@ -70,7 +70,7 @@ impl Drop for Signals {
     }
 }
 
-/// Forgets the signal that stopped a copy: the process goes on.
+/// Forgets the signal that stopped a copy: the process continues.
 pub(in crate::cli) fn forget_signal() {
     STOPPED_BY.store(0, Ordering::SeqCst);
 }
