@@ -1,8 +1,8 @@
 //! Modes, times, sizes and paths as text.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 
+use data_encoding::HEXLOWER;
 use jiff::{Timestamp as Instant, tz::TimeZone};
 use userbtrfs::{FileKind, Metadata, Quoted, Timestamp};
 
@@ -93,10 +93,7 @@ pub(crate) fn short_size(bytes: u64) -> String {
 
 /// Returns bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::from("0x"), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    format!("0x{}", HEXLOWER.encode(bytes))
 }
 
 /// Returns a path that was given on the command line, quoted for messages.

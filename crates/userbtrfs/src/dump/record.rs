@@ -4,8 +4,7 @@
 //!    separated by one space.
 //! 2. As JSON it is an object; words are left out and each value is stored under its own name.
 
-use std::fmt::Write as _;
-
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use userbtrfs_format::{ItemError, Key, Logical, Quoted, Timestamp, TreeId};
 use uuid::Uuid;
@@ -211,7 +210,7 @@ impl Record {
         self.silent(name, &&*String::from_utf8_lossy(bytes));
         match std::str::from_utf8(bytes) {
             Ok(_) => self,
-            Err(_) => self.silent(&format!("{name}_hex"), &&*hex(bytes)),
+            Err(_) => self.silent(&format!("{name}_hex"), &&*HEXLOWER.encode(bytes)),
         }
     }
 
@@ -264,13 +263,6 @@ impl Record {
             Self::Json(object) => Value::Object(object),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes what is written to it");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -5,10 +5,17 @@
 //! 2. Decoding an encoded value returns exactly that value.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result, bail};
+use data_encoding::{BASE64, BASE64_NOPAD, Encoding, HEXLOWER_PERMISSIVE};
 
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Base64 without padding; bits after the last byte are ignored.
+static BASE64_LENIENT: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut form = BASE64_NOPAD.specification();
+    form.check_trailing_bits = false;
+    form.encoding().expect("the form is valid")
+});
 
 /// Returns a value as text if it is printable, else as base64.
 pub(in crate::cli) fn encode(value: &[u8]) -> String {
@@ -47,58 +54,29 @@ pub(in crate::cli) fn hex(value: &[u8]) -> String {
 
 /// Returns a value in base64.
 pub(in crate::cli) fn base64(value: &[u8]) -> String {
-    let mut shown = String::from("0s");
-    for bytes in value.chunks(3) {
-        let bits = (0..3)
-            .fold(0, |bits, at| bits << 8 | u32::from(bytes.get(at).copied().unwrap_or_default()));
-        for at in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
-            shown.push(if at <= bytes.len() { char::from(digit) } else { '=' });
-        }
-    }
-    shown
+    format!("0s{}", BASE64.encode(value))
 }
 
 /// Returns the value of a text; a text in none of the forms is taken as it is.
 pub(in crate::cli) fn decode(shown: &[u8]) -> Result<Vec<u8>> {
     match shown {
-        [b'0', b'x' | b'X', digits @ ..] => from_hex(digits).context("not hexadecimal"),
+        [b'0', b'x' | b'X', digits @ ..] => {
+            HEXLOWER_PERMISSIVE.decode(digits).context("not hexadecimal")
+        }
         [b'0', b's' | b'S', digits @ ..] => from_base64(digits).context("not base64"),
         [b'"', inner @ .., b'"'] => from_text(inner),
         plain => Ok(plain.to_vec()),
     }
 }
 
-fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
-        _ => None,
-    };
-    digits.chunks(2).map(pair).collect()
-}
-
+/// Decodes base64; padding may be left out.
 fn from_base64(digits: &[u8]) -> Option<Vec<u8>> {
     let end = digits.iter().rposition(|digit| *digit != b'=').map_or(0, |last| last + 1);
     let padding = digits.len() - end;
     if padding > 2 || (padding > 0 && !digits.len().is_multiple_of(4)) {
         return None;
     }
-    let mut value = Vec::new();
-    for group in digits[..end].chunks(4) {
-        let mut bits = 0;
-        for digit in group {
-            let found = DIGITS.iter().position(|known| known == digit)?;
-            bits = bits << 6 | u32::try_from(found).ok()?;
-        }
-        let bytes = group.len() * 6 / 8;
-        if bytes == 0 {
-            return None;
-        }
-        bits <<= 6 * (4 - group.len());
-        value.extend_from_slice(&bits.to_be_bytes()[1..=bytes]);
-    }
-    Some(value)
+    BASE64_LENIENT.decode(&digits[..end]).ok()
 }
 
 fn from_text(text: &[u8]) -> Result<Vec<u8>> {
@@ -156,8 +134,38 @@ mod tests {
     }
 
     #[test]
+    fn base64_has_the_padding_of_its_length() {
+        let values = [("", "0s"), ("f", "0sZg=="), ("fo", "0sZm8="), ("foo", "0sZm9v")];
+        for (value, shown) in values {
+            assert_eq!(base64(value.as_bytes()), shown);
+            assert_eq!(decode(shown.as_bytes()).unwrap(), value.as_bytes());
+            let unpadded = shown.trim_end_matches('=');
+            assert_eq!(decode(unpadded.as_bytes()).unwrap(), value.as_bytes());
+        }
+        assert_eq!(base64(b"\xfb\xff"), "0s+/8=");
+    }
+
+    #[test]
+    fn lenient_forms_are_decoded() {
+        assert_eq!(decode(b"0sZh==").unwrap(), b"f", "bits after the last byte");
+        assert_eq!(decode(b"0XfFaB").unwrap(), b"\xff\xab");
+    }
+
+    #[test]
     fn malformed_value_is_refused() {
-        for bad in [&b"0x1"[..], b"0xgg", b"0sA", b"0s=", b"0sA===", b"0s*", b"\"\\x\"", b"\"\\"] {
+        for bad in [
+            &b"0x1"[..],
+            b"0xgg",
+            b"0sA",
+            b"0s=",
+            b"0sA===",
+            b"0sZg=",
+            b"0sZ=g=",
+            b"0sZm9v=",
+            b"0s*",
+            b"\"\\x\"",
+            b"\"\\",
+        ] {
             let refused = decode(bad).is_err();
             assert_eq!(refused, bad != b"\"\\", "{bad:?}");
         }
