@@ -1,6 +1,6 @@
 //! `dump log`: shows what a replay of the pending log would restore.
 //!
-//! 1. Each line shows one thing: an inode, a name, an attribute, a file extent, checksums, a
+//! 1. Each line shows one item: an inode, a name, an attribute, a file extent, checksums, a
 //!    directory entry, or a range of directory indexes that is logged completely.
 //! 2. A damaged block or item is reported, and the rest is still dumped.
 
@@ -9,8 +9,8 @@ use std::io::Write;
 use serde_json::{Value, json};
 use userbtrfs_format::{
     Expectation, FileExtent, FileExtentKind, InodeItem, InodeName, Item, ItemError, ItemKind, Key,
-    Quoted, RootItem, SECTOR_SIZE, TreeId, csum_count, dir_entries, dir_log_end, inode_extrefs,
-    inode_refs,
+    Logical, Quoted, RootItem, SECTOR_SIZE, TreeId, csum_count, dir_entries, dir_log_end,
+    inode_extrefs, inode_refs,
 };
 use userbtrfs_volume::{ReadError, TreeBlock, Volume, walk};
 
@@ -18,7 +18,7 @@ use super::{DumpError, Format};
 use crate::Counted;
 
 /// The description of an item, as text and as JSON.
-struct Told {
+struct Description {
     words: String,
     data: Value,
 }
@@ -36,7 +36,7 @@ pub fn dump_log(
     let generation = superblock.generation.saturating_add(1);
     let expected = expected(superblock.log_root_level, generation);
     let mut roots = Vec::new();
-    each_leaf(volume, (logical, expected), damaged, &mut |leaf| {
+    each_leaf(volume, logical, expected, damaged, &mut |leaf| {
         let items = (0..leaf.len()).map(|slot| leaf.item(slot));
         let roots_in = items.filter(|item| item.key.kind == ItemKind::ROOT_ITEM);
         roots.extend(roots_in.map(|item| {
@@ -52,15 +52,15 @@ pub fn dump_log(
         if format == Format::Text {
             writeln!(out, "subvolume {subvolume}")?;
         }
-        let start = (root.logical, self::expected(root.level, root.generation));
-        each_leaf(volume, start, damaged, &mut |leaf| {
+        let expected = self::expected(root.level, root.generation);
+        each_leaf(volume, root.logical, expected, damaged, &mut |leaf| {
             for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
-                for mut told in tell(volume, &item) {
+                for mut description in describe(volume, &item) {
                     if format == Format::Text {
-                        writeln!(out, "  {}", told.words)?;
+                        writeln!(out, "  {}", description.words)?;
                     } else {
-                        told.data["subvolume"] = json!(subvolume);
-                        documents.push(told.data);
+                        description.data["subvolume"] = json!(subvolume);
+                        documents.push(description.data);
                     }
                 }
             }
@@ -81,7 +81,8 @@ fn expected(level: u8, generation: u64) -> Expectation {
 
 fn each_leaf(
     volume: &Volume,
-    (logical, expected): (userbtrfs_format::Logical, Expectation),
+    logical: Logical,
+    expected: Expectation,
     damaged: &mut dyn FnMut(&ReadError),
     each: &mut dyn FnMut(&TreeBlock) -> Result<(), DumpError>,
 ) -> Result<(), DumpError> {
@@ -102,16 +103,19 @@ fn each_leaf(
 }
 
 /// Returns the descriptions of an item; none if a replay does not use it.
-fn tell(volume: &Volume, item: &Item<'_>) -> Vec<Told> {
+fn describe(volume: &Volume, item: &Item<'_>) -> Vec<Description> {
     let Item { key, data, .. } = *item;
-    told(volume, key, data).unwrap_or_else(|error| {
+    try_describe(volume, key, data).unwrap_or_else(|error| {
         let words = format!("item {key} is damaged: {error}");
-        vec![Told { data: json!({ "item": key.to_string(), "damage": error.to_string() }), words }]
+        vec![Description {
+            data: json!({ "item": key.to_string(), "damage": error.to_string() }),
+            words,
+        }]
     })
 }
 
-fn told(volume: &Volume, key: Key, data: &[u8]) -> Result<Vec<Told>, ItemError> {
-    let one = |told: Told| Ok(vec![told]);
+fn try_describe(volume: &Volume, key: Key, data: &[u8]) -> Result<Vec<Description>, ItemError> {
+    let one = |description: Description| Ok(vec![description]);
     match key.kind {
         ItemKind::INODE_ITEM => one(inode(key, &InodeItem::parse(data)?)),
         ItemKind::INODE_REF => {
@@ -136,53 +140,63 @@ fn told(volume: &Volume, key: Key, data: &[u8]) -> Result<Vec<Told>, ItemError> 
     }
 }
 
-fn inode(key: Key, item: &InodeItem) -> Told {
+fn inode(key: Key, item: &InodeItem) -> Description {
     let number = key.objectid;
-    let (size, links) = (item.size, item.nlink);
+    let size = item.size;
+    let links = item.nlink;
     let kind = format!("{:?}", item.kind).to_lowercase();
     let how = match (links, item.generation) {
         (0, _) => "without a name: not replayed",
         (_, 0) => "only that it exists",
         _ => "with all its attributes",
     };
-    let (bytes, names) = (Counted(size, "byte"), Counted(links.into(), "name"));
+    let bytes = Counted(size, "byte");
+    let names = Counted(links.into(), "name");
     let words = format!("inode {number}: {kind}, {bytes}, {names}; {how}");
     let data = json!({
         "inode": number, "kind": kind, "size": size, "nlink": links,
         "exists_only": item.generation == 0,
     });
-    Told { words, data }
+    Description { words, data }
 }
 
-fn name(inode: u64, name: &InodeName<'_>) -> Told {
-    let (dir, index, name) = (name.parent, name.index, Quoted(name.name).to_string());
+fn name(inode: u64, name: &InodeName<'_>) -> Description {
+    let dir = name.parent;
+    let index = name.index;
+    let name = Quoted(name.name).to_string();
     let words = format!("inode {inode} has the name \"{name}\" in directory {dir}, place {index}");
-    Told { data: json!({ "inode": inode, "name": name, "dir": dir, "index": index }), words }
+    Description { data: json!({ "inode": inode, "name": name, "dir": dir, "index": index }), words }
 }
 
-fn attribute(key: Key, name: &[u8], len: usize) -> Told {
-    let (inode, name) = (key.objectid, Quoted(name).to_string());
+fn attribute(key: Key, name: &[u8], len: usize) -> Description {
+    let inode = key.objectid;
+    let name = Quoted(name).to_string();
     let bytes = Counted(len as u64, "byte");
     let words = format!("inode {inode} has the attribute {name} of {bytes}");
-    Told { data: json!({ "inode": inode, "xattr": name, "length": len }), words }
+    Description { data: json!({ "inode": inode, "xattr": name, "length": len }), words }
 }
 
-fn range(key: Key, last: u64) -> Told {
-    let (dir, first) = (key.objectid, key.offset);
+fn range(key: Key, last: u64) -> Description {
+    let dir = key.objectid;
+    let first = key.offset;
     let words =
         format!("directory {dir}: places {first} to {last} hold what is listed, and no more");
-    Told { data: json!({ "dir": dir, "first": first, "last": last }), words }
+    Description { data: json!({ "dir": dir, "first": first, "last": last }), words }
 }
 
-fn entry(key: Key, name: &[u8], target: u64) -> Told {
-    let (dir, index, name) = (key.objectid, key.offset, Quoted(name).to_string());
+fn entry(key: Key, name: &[u8], target: u64) -> Description {
+    let dir = key.objectid;
+    let index = key.offset;
+    let name = Quoted(name).to_string();
     let words = format!("directory {dir}: \"{name}\" at place {index} is inode {target}");
     let data = json!({ "dir": dir, "index": index, "entry": name, "target": target });
-    Told { words, data }
+    Description { words, data }
 }
 
-fn extent(key: Key, extent: &FileExtent<'_>) -> Told {
-    let (inode, offset, bytes) = (key.objectid, key.offset, extent.file_bytes());
+fn extent(key: Key, extent: &FileExtent<'_>) -> Description {
+    let inode = key.objectid;
+    let offset = key.offset;
+    let bytes = extent.file_bytes();
     let (kind, place) = match &extent.kind {
         FileExtentKind::Inline(_) => ("inline data", None),
         FileExtentKind::Hole(_) => ("a hole", None),
@@ -195,11 +209,11 @@ fn extent(key: Key, extent: &FileExtent<'_>) -> Told {
     let data = json!({
         "inode": inode, "offset": offset, "bytes": bytes, "extent": kind, "disk": place,
     });
-    Told { words, data }
+    Description { words, data }
 }
 
-fn checksums(start: u64, sectors: usize) -> Told {
+fn checksums(start: u64, sectors: usize) -> Description {
     let counted = Counted(sectors as u64, "sector");
     let words = format!("checksums of {counted} of {SECTOR_SIZE} bytes from {start} on");
-    Told { data: json!({ "checksums": sectors, "disk": start }), words }
+    Description { data: json!({ "checksums": sectors, "disk": start }), words }
 }
