@@ -335,7 +335,9 @@ const MEMORY: NonZeroU64 = NonZeroU64::new(256).expect("not 0");
 impl WriteArgs {
     /// Returns the options for the verb `all`.
     pub(crate) fn all(common: &Common) -> Self {
-        let (mebibytes, blocks, memory) = (WRITTEN, BLOCKS, MEMORY);
+        let mebibytes = WRITTEN;
+        let blocks = BLOCKS;
+        let memory = MEMORY;
         Self { mebibytes, blocks, memory, common: common.clone() }
     }
 }

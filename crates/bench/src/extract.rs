@@ -86,7 +86,8 @@ fn durably(destination: &Destination, copy: impl FnOnce() -> Result<()>) -> Resu
 
 impl Extract {
     fn copy(&self, bench: &Bench, target: Target, destination: &Destination) -> Result<()> {
-        let (image, copy) = (self.image.path(), destination.join(COPY));
+        let image = self.image.path();
+        let copy = destination.join(COPY);
         match target {
             Target::Cli => bench.call(bench.cli().arg("get").args([image, "/".as_ref(), &copy])),
             Target::Restore => {

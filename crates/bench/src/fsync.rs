@@ -125,7 +125,8 @@ impl Appends {
         let gate = RwLock::new(());
         let (tell, ready) = mpsc::channel();
         let turns: Vec<_> = thread::scope(|scope| {
-            let (bytes, gate) = (&bytes, &gate);
+            let bytes = &bytes;
+            let gate = &gate;
             // Released also if a thread cannot be started, so that the others do not hang.
             let closed = gate.write();
             let start = |file| {

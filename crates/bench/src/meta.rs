@@ -44,7 +44,8 @@ pub(crate) fn run(bench: &Bench, args: &MetaArgs, report: &mut Report) -> Result
     let mut counts: Vec<_> = args.files.iter().map(|files| scaled(files.get())).collect();
     counts.sort_unstable();
     counts.dedup();
-    let (dirs, memory) = (args.dirs.get(), args.memory.get() << 20);
+    let dirs = args.dirs.get();
+    let memory = args.memory.get() << 20;
     let case = |files, threads| Meta { files, threads, dirs, memory };
     case(scaled(COMMITTED), 1).measure(bench, Part::Commit, report)?;
     for files in counts {
@@ -84,7 +85,8 @@ impl Doing {
     }
 
     fn apply(self, names: &dyn Names, dir: usize, number: u64) -> Result<()> {
-        let (old, new) = (name(b'o', number), name(b'n', number));
+        let old = name(b'o', number);
+        let new = name(b'n', number);
         match self {
             Self::Create => names.create(dir, &old),
             Self::Rename => names.rename(dir, &old, &new),
@@ -141,7 +143,8 @@ impl Meta {
         if part == Part::Commit {
             return vec![step("commit of new files", Sample { work: commit, ..durable })];
         }
-        let (name, both) = (doing.name(), format!("{}+commit", doing.name()));
+        let name = doing.name();
+        let both = format!("{}+commit", doing.name());
         vec![step(name, sample), step(&both, durable)]
     }
 

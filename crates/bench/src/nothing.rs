@@ -96,7 +96,7 @@ impl Nothing {
             next_node: AtomicU64::new(NodeId::ROOT.0),
         };
         let owner = rustix::process::geteuid().as_raw();
-        new.add(NodeId::ROOT, DIRECTORY | 0o755, (owner, 0));
+        new.add(NodeId::ROOT, DIRECTORY | 0o755, owner, 0);
         new
     }
 
@@ -117,7 +117,7 @@ impl Nothing {
     }
 
     /// Makes a node with one link, which the caller adds to `parent`.
-    fn add(&self, parent: NodeId, mode: u32, (uid, gid): (u32, u32)) -> NodeId {
+    fn add(&self, parent: NodeId, mode: u32, uid: u32, gid: u32) -> NodeId {
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed));
         let now = now();
         let attributes = Attributes {
@@ -140,7 +140,7 @@ impl Nothing {
 
     fn make(&self, request: &Request, name: Name<'_>, mode: u32) -> Result<Entry, Errno> {
         let caller = &request.caller;
-        let node = self.add(request.node, mode, (caller.uid, caller.gid));
+        let node = self.add(request.node, mode, caller.uid, caller.gid);
         let kind = FileType::from_raw_mode(mode);
         self.in_directory(request.node, |directory| directory.put(name.as_bytes(), node, kind))?;
         self.refer(node)
@@ -155,7 +155,8 @@ impl Nothing {
         self.with(node, |there| {
             there.lookups += 1;
             let attributes = there.attributes;
-            let (attributes_valid, entry_valid) = (FOREVER, FOREVER);
+            let attributes_valid = FOREVER;
+            let entry_valid = FOREVER;
             Entry { node, generation: 0, attributes, attributes_valid, entry_valid }
         })
     }
@@ -194,7 +195,8 @@ impl Nothing {
         if !RenameFlags::NOREPLACE.contains(rename.flags) {
             return Err(Errno::INVAL);
         }
-        let (to, name) = (rename.new_parent, rename.new_name);
+        let to = rename.new_parent;
+        let name = rename.new_name;
         match self.find(to, name) {
             Ok(replaced) if self.in_directory(replaced, |_| ()).is_ok() => {
                 self.remove_directory(to, name)?;

@@ -51,7 +51,8 @@ fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Repor
     let put = tree()?;
     let case = put.case.clone();
     let rows = take_turns(bench, &case, targets, |target| {
-        let (case, amount) = (case.clone(), put.amount());
+        let case = case.clone();
+        let amount = put.amount();
         Ok([Step { case, amount, sample: put.turn(bench, target)?, ..Step::default() }])
     })?;
     report.add(rows, bench.compares_durable());
@@ -71,10 +72,12 @@ struct Put {
 
 impl Put {
     fn real(source: &Path) -> Result<Self> {
-        let (source, tally) = (source.canonicalize()?, Tally::of(source)?);
-        let (items, case) = (tally.files + tally.others, format!("build {}", source.display()));
+        let path = source.canonicalize()?;
+        let tally = Tally::of(source)?;
+        let items = tally.files + tally.others;
+        let case = format!("build {}", path.display());
         let room = ROOM + tally.bytes + items * ROOM_PER_FILE;
-        Ok(Self { case, source, tally, room, is_made: false })
+        Ok(Self { case, source: path, tally, room, is_made: false })
     }
 
     fn made(bench: &Bench, workload: Workload) -> Result<Self> {
@@ -83,7 +86,8 @@ impl Put {
             fs::remove_dir_all(&source)?;
         }
         fs::create_dir(&source)?;
-        let (case, tally) = (format!("put {}", workload.name()), Tally::default());
+        let case = format!("put {}", workload.name());
+        let tally = Tally::default();
         let mut put = Self { case, source, tally, room: workload.room(), is_made: true };
         workload.fill(&put.source, bench.interrupt())?;
         put.tally = Tally::of(&put.source)?;
@@ -161,7 +165,8 @@ impl Put {
     fn check(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<()> {
         let mount = bench.linux().mount(image.path(), "ro,noatime")?;
         let below = if target == Target::Cli { COPY } else { "" };
-        let (made, expected) = (Tally::of(&mount.path().join(below))?, self.tally);
+        let made = Tally::of(&mount.path().join(below))?;
+        let expected = self.tally;
         ensure!(made == expected, "copied {made:?} in place of {expected:?}");
         Ok(())
     }

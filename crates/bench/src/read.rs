@@ -45,7 +45,8 @@ pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result
     let scale = args.common.scale.get();
     let scaled = |reads: u64| (reads / scale).max(1);
     let cached = |mebibytes: &NonZeroU64| {
-        let (reads, mebibytes) = (scaled(READS_CACHED), mebibytes.get());
+        let reads = scaled(READS_CACHED);
+        let mebibytes = mebibytes.get();
         [false, true].map(|lent| Order::Cached { reads, mebibytes, lent })
     };
     let uncached = [
@@ -97,7 +98,8 @@ impl Readable for File {
     }
 
     fn sum_at(&self, room: &mut [u8], offset: u64) -> Result<u64> {
-        let (mut total, mut done) = (0_u64, 0);
+        let mut total = 0_u64;
+        let mut done = 0;
         while done < room.len()
             && let Some(lent) = self.slice(offset + done as u64)?
         {
@@ -109,7 +111,8 @@ impl Readable for File {
     }
 
     fn read_all(&self) -> Result<u64> {
-        let (mut reader, mut total) = (self.reader(), 0);
+        let mut reader = self.reader();
+        let mut total = 0;
         while let Some(chunk) = reader.next_chunk()? {
             total += chunk.len();
         }
@@ -143,7 +146,8 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// Reads a file from its start up to an offset; returns the number of bytes.
 fn read_up_to<F: Readable + ?Sized>(file: &F, end: u64) -> Result<u64> {
-    let (mut buffer, mut total) = (vec![0; usize::try_from(STEP)?], 0);
+    let mut buffer = vec![0; usize::try_from(STEP)?];
+    let mut total = 0;
     while total < end {
         match file.read_at(&mut buffer, total)? {
             0 => break,
@@ -227,7 +231,8 @@ impl Read<'_> {
 
     /// Opens the file and reads; returns the time of the measured part.
     fn read<F: Readable>(&self, open: impl FnOnce() -> Result<F>) -> Result<Duration> {
-        let (size, blocks) = (self.size(), self.size().div_ceil(BLOCK));
+        let size = self.size();
+        let blocks = self.size().div_ceil(BLOCK);
         let (work, ()) = match self.order {
             Order::Sequential => timed(|| {
                 let total = open()?.read_all()?;
@@ -278,7 +283,8 @@ where
 
 /// Adds up `reads` random blocks among the first `blocks` of a file.
 fn looked_at<F: Readable>(file: &F, reads: u64, blocks: u64) -> Result<()> {
-    let (mut random, mut total) = (Random::new(reads), 0_u64);
+    let mut random = Random::new(reads);
+    let mut total = 0_u64;
     let mut block = vec![0; usize::try_from(BLOCK)?];
     for _ in 0..reads {
         let sum = file.sum_at(&mut block, random.below(blocks) * BLOCK)?;

@@ -116,7 +116,8 @@ impl Report {
     /// Sorts the losing rows first.
     pub(crate) fn sort(&mut self) {
         self.rows.sort_by(|a, b| {
-            let ((theirs_a, speed_a), (theirs_b, speed_b)) = (a.place(), b.place());
+            let (theirs_a, speed_a) = a.place();
+            let (theirs_b, speed_b) = b.place();
             theirs_a.cmp(&theirs_b).then(speed_a.total_cmp(&speed_b))
         });
     }
@@ -152,7 +153,8 @@ impl fmt::Display for Report {
         }
         for (name, contents) in &self.images {
             let Contents { tally, used } = contents;
-            let (bytes, used) = (float(tally.bytes) / 1e6, float(*used) / 1e6);
+            let bytes = float(tally.bytes) / 1e6;
+            let used = float(*used) / 1e6;
             writeln!(f, "- {name}: {} files, {bytes:.0} MB, on disk {used:.0} MB", tally.files)?;
         }
         writeln!(f)?;
@@ -274,7 +276,8 @@ mod tests {
         report.add(rows("won", 1.0), false);
         report.add(rows("lost", 4.0), false);
         report.sort();
-        let (lib, btrfs) = (Target::Lib, Target::Btrfs);
+        let lib = Target::Lib;
+        let btrfs = Target::Btrfs;
         assert_eq!(order(&report), [("lost", lib), ("won", lib), ("won", btrfs), ("lost", btrfs)]);
         assert_eq!(report.rows[0].speed, BTreeMap::from([(btrfs, 0.5)]));
         assert_eq!(report.rows[1].speed, BTreeMap::from([(btrfs, 2.0)]));

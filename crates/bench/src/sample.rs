@@ -50,7 +50,8 @@ impl Spread {
     pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
         let mut seconds: Vec<f64> = times.into_iter().map(|time| time.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
-        let (first, last) = (seconds.first(), seconds.last());
+        let first = seconds.first();
+        let last = seconds.last();
         Self {
             median: f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2]),
             min: *first.expect("at least one"),

@@ -167,7 +167,8 @@ impl Write {
             Doing::Write => ("write sequential", whole),
             Doing::Read => ("write, read back", Amount { writes: false, ..whole }),
             Doing::WriteAtRandom => {
-                let (bytes, items) = (self.blocks * BLOCK, self.blocks);
+                let bytes = self.blocks * BLOCK;
+                let items = self.blocks;
                 ("write random 4K", Amount { bytes, items, writes: true })
             }
         };

@@ -152,8 +152,10 @@ fn host() -> Result<String> {
 }
 
 fn lib_fuzzer(folder: &Path, target: &Target, seed: u32, seconds: u64) -> Result<bool> {
-    let (name, fuzz) = (target.name, fuzz_folder()?);
-    let (corpus, kept) = (fuzz.join("corpus").join(name), artifacts(name)?);
+    let name = target.name;
+    let fuzz = fuzz_folder()?;
+    let corpus = fuzz.join("corpus").join(name);
+    let kept = artifacts(name)?;
     fs::create_dir_all(&corpus)?;
     let mut command = Command::new(folder.join(name));
     command.arg(&corpus).arg(format!("-artifact_prefix={}/", kept.display()));

@@ -104,7 +104,8 @@ fn files_are_created_renamed_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let meta = ["meta", "--files", "100000,50000", "--threads", "2", "--dirs", "3"];
     let found = rows(dir.path(), &meta, "lib,btrfs");
-    let (all, both): (&[&str], &[&str]) = (&["lib", "btrfs", "floor-write"], &["lib", "btrfs"]);
+    let all: &[&str] = &["lib", "btrfs", "floor-write"];
+    let both: &[&str] = &["lib", "btrfs"];
     let cases = [
         ("create x2 /3 100", all),
         ("create x2 /3 200", all),
@@ -129,7 +130,8 @@ fn a_file_is_written_in_both_ways() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();
     let found = rows(dir.path(), &["write"], "lib,btrfs");
-    let (all, both): (&[&str], &[&str]) = (&["lib", "btrfs", "floor-write"], &["lib", "btrfs"]);
+    let all: &[&str] = &["lib", "btrfs", "floor-write"];
+    let both: &[&str] = &["lib", "btrfs"];
     let cases = [
         ("write sequential 8M", all),
         ("write sequential+sync 8M", all),

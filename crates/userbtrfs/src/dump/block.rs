@@ -47,15 +47,20 @@ impl Blocks<'_> {
 
     fn header_text(&self, block: &TreeBlock) -> String {
         let header = block.header();
-        let (logical, items, generation) = (header.logical, header.nritems, header.generation);
+        let logical = header.logical;
+        let items = header.nritems;
+        let generation = header.generation;
         let (name, level) = if block.is_leaf() {
             ("leaf", String::new())
         } else {
             ("node", format!("level {} ", header.level))
         };
-        let (free, owner) = (self.free_space(block), header.owner.text());
+        let free = self.free_space(block);
+        let owner = header.owner.text();
         let flags = Flags::of(&header.flags);
-        let (bits, flags, revision) = (flags.bits, flags.joined(), header.backref_revision);
+        let bits = flags.bits;
+        let flags = flags.joined();
+        let revision = header.backref_revision;
         format!(
             "{name} {logical} {level}items {items} free space {free} generation {generation} \
              owner {owner}\n{name} {logical} flags {bits:#x}({flags}) backref revision {revision}\n\
@@ -66,7 +71,8 @@ impl Blocks<'_> {
 
     /// Returns the free space: in bytes for a leaf, in pointers for a node.
     fn free_space(&self, block: &TreeBlock) -> u32 {
-        let (count, area) = (block.header().nritems, self.geometry.nodesize - HEADER_SIZE);
+        let count = block.header().nritems;
+        let area = self.geometry.nodesize - HEADER_SIZE;
         if !block.is_leaf() {
             return (area / POINTER_SIZE).saturating_sub(count);
         }
@@ -75,7 +81,9 @@ impl Blocks<'_> {
     }
 
     fn item_text(&self, slot: usize, item: &Item<'_>) -> String {
-        let (key, offset, size) = (item.key.text(), item.offset, item.data.len());
+        let key = item.key.text();
+        let offset = item.offset;
+        let size = item.data.len();
         let body = self.describe(item, Format::Text).into_text();
         format!("\titem {slot} key {key} itemoff {offset} itemsize {size}{body}")
     }

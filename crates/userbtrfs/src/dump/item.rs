@@ -20,7 +20,8 @@ use super::record::{Described, Record};
 
 /// Describes the content of an item of a filesystem of this geometry.
 pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry) -> Described {
-    let (key, data) = (item.key, item.data);
+    let key = item.key;
+    let data = item.data;
     match key.kind {
         ItemKind::INODE_ITEM => directory::inode(record, data),
         ItemKind::INODE_REF => directory::refs(record, key.offset, data),
@@ -50,7 +51,8 @@ pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry
 
 /// Describes an item of a kind that is rare in a filesystem.
 fn describe_rare(record: &mut Record, item: &Item<'_>) -> Described {
-    let (key, data) = (item.key, item.data);
+    let key = item.key;
+    let data = item.data;
     match key.kind {
         ItemKind::CHUNK_ITEM => device::chunk_item(record, key, data),
         ItemKind::DEV_ITEM => device::device(record, data),

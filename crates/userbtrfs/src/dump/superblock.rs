@@ -39,7 +39,8 @@ pub fn dump_super(
     }
     match format {
         Format::Text => {
-            let (at, device) = (superblock.physical, Quoted(device.as_bytes()));
+            let at = superblock.physical;
+            let device = Quoted(device.as_bytes());
             writeln!(out, "superblock: bytenr={at}, device={device}")?;
             writeln!(out, "{}{}", "-".repeat(57), record.into_text())
         }

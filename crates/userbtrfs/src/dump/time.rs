@@ -3,9 +3,12 @@
 /// Returns the date and time of day `seconds` after the start of 1970 (before it, if negative).
 pub(super) fn utc(seconds: i64) -> String {
     const DAY: i64 = 86_400;
-    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+    let days = seconds.div_euclid(DAY);
+    let second = seconds.rem_euclid(DAY);
     let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
@@ -18,7 +21,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
     const TO_1970: i64 = 719_468;
     const CYCLE: i64 = 146_097;
     let days = days + TO_1970;
-    let (cycle, day) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
+    let cycle = days.div_euclid(CYCLE);
+    let day = days.rem_euclid(CYCLE);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     // From March on, each five months have 153 days.

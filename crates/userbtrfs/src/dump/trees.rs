@@ -70,7 +70,8 @@ struct Dump<'a> {
 impl Dump<'_> {
     fn all(&mut self) -> Result<(), DumpError> {
         let superblock = self.volume.superblock();
-        let (root, log) = (root_tree(&superblock), log_root_tree(&superblock));
+        let root = root_tree(&superblock);
+        let log = log_root_tree(&superblock);
         self.headed("root tree", root)?;
         self.headed("chunk tree", self.chunk_root())?;
         if let Some(log) = log {
@@ -109,7 +110,8 @@ impl Dump<'_> {
 
     /// Dumps the trees whose items in the tree at `roots` are wanted; returns their number.
     fn trees_in(&mut self, roots: Root, wanted: &dyn Fn(Key) -> bool) -> Result<u64, DumpError> {
-        let (volume, mut count) = (self.volume, 0);
+        let volume = self.volume;
+        let mut count = 0;
         let mut each = |leaf: &TreeBlock| {
             for slot in 0..leaf.len() {
                 let item = leaf.item(slot);

@@ -43,8 +43,10 @@ fn block_device_works_as_an_image_file() {
     fs::create_dir(at("tree")).unwrap();
     fs::write(at("tree/big"), pattern(BIG)).unwrap();
     fs::write(at("tree/small"), pattern(SMALL)).unwrap();
-    let (tree, out) = (at("tree"), at("out"));
-    let (tree, out) = (tree.to_str().unwrap(), out.to_str().unwrap());
+    let tree = at("tree");
+    let out = at("out");
+    let tree = tree.to_str().unwrap();
+    let out = out.to_str().unwrap();
 
     let linux = Linux::lock().unwrap();
     let device = LoopDevice::attach(&linux, &below, Access::ReadWrite).unwrap();

@@ -43,12 +43,14 @@ fn overlapping_chunks_are_refused() {
     let data = ChunkSpec::data().logical;
     for (start, len) in [(0x40_1000, 4096), (0x3f_0000, 0x1_1000), (0x3f_0000, 0x4_0000)] {
         let error = refused(|items| {
-            let (logical, stripes) = (Logical(start), vec![0x1_0000]);
+            let logical = Logical(start);
+            let stripes = vec![0x1_0000];
             let extra = ChunkSpec { logical, len, stripes, ..ChunkSpec::data() };
             items.insert(extra.key(), extra.build());
         });
         let OpenError::ChunkOverlap { logical, other, .. } = error else { panic!("{error}") };
-        let (first, second) = (data.min(Logical(start)), data.max(Logical(start)));
+        let first = data.min(Logical(start));
+        let second = data.max(Logical(start));
         assert_eq!((logical, other), (second, first));
         assert_says(&error, &[&logical.to_string(), "overlaps the chunk at", &other.to_string()]);
     }

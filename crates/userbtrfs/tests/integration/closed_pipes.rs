@@ -51,9 +51,11 @@ fn failure_before_closed_stdout_sets_exit_code() {
 #[test]
 fn copy_with_closed_stdout_keeps_its_exit_code() {
     let made = Made::new();
-    let (source, copy) = (made.at("source"), made.at("copy"));
+    let source = made.at("source");
+    let copy = made.at("copy");
     std::fs::write(&source, b"content").unwrap();
-    let (source, copy) = (source.to_str().unwrap(), copy.to_str().unwrap());
+    let source = source.to_str().unwrap();
+    let copy = copy.to_str().unwrap();
     assert_says(&unread(&made, "put --format json", &["/none", "/"], "").bad(), &["put: /none: "]);
     unread(&made, "put --format json", &[source, "/"], "").good();
     unread(&made, "get --format json", &["/source", copy], "").good();

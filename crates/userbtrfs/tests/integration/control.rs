@@ -230,7 +230,8 @@ fn a_stranger_is_refused() {
     }
     let nobody = Nobody::of(&site);
     let asks = |words: &str| {
-        let (words, point) = (words.split(' ').map(OsStr::new), site.point());
+        let words = words.split(' ').map(OsStr::new);
+        let point = site.point();
         nobody.run(words.chain([point.as_os_str()])).bad()
     };
     let questions =
@@ -264,7 +265,8 @@ fn a_stranger_is_not_believed() {
         return;
     }
     let server = site.serve(&[]);
-    let (own, theirs) = (socket(&site.point()), Path::new("/run/theirs"));
+    let own = socket(&site.point());
+    let theirs = Path::new("/run/theirs");
     fs::create_dir(theirs).unwrap();
     chown(theirs, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut stranger = Nobody::program("python3");
@@ -448,10 +450,12 @@ fn synced_files_survive_power_loss_under_load() {
         let folder = site.point().join(&name);
         fs::create_dir(&folder).unwrap();
         File::open(site.point()).unwrap().sync_all().unwrap();
-        let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+        let is_over = AtomicBool::new(false);
+        let done = [AtomicU64::new(0), AtomicU64::new(0)];
         let synced = std::thread::scope(|scope| {
             for (writer, done) in (0..).zip(&done) {
-                let (is_over, folder) = (&is_over, &folder);
+                let is_over = &is_over;
+                let folder = &folder;
                 scope.spawn(move || {
                     for number in 0.. {
                         if is_over.load(SeqCst) || synced::write(folder, writer, number).is_err() {

@@ -44,7 +44,8 @@ fn fill(made: &Made) {
 fn differences(filesystem: &Filesystem, left: &str, right: &str) -> Vec<String> {
     const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "btime", "atime", "segments"];
     let all = walk_ours::walk(filesystem).unwrap();
-    let (left, right) = (all.below(left.as_bytes()), all.below(right.as_bytes()));
+    let left = all.below(left.as_bytes());
+    let right = all.below(right.as_bytes());
     assert!(left.entries().len() > 8);
     diff(&left, &right, NOT_COPIED).iter().map(ToString::to_string).collect()
 }

@@ -63,7 +63,8 @@ fn a_flipped_bit_is_named_with_file_offset_and_both_checksums() {
         panic!("{error}")
     };
     assert_eq!((offset, *logical, *expected, *found), (5000, bad, right, wrong));
-    let (right, wrong) = (right.to_string(), wrong.to_string());
+    let right = right.to_string();
+    let wrong = wrong.to_string();
     assert_says(&error, &["inode 258 of subvolume 5", "at offset 5000", &right, &wrong]);
     assert_eq!(error.errno(), 5);
     assert_eq!(data_error(&large(&editor).unwrap_err()).0, 4096);

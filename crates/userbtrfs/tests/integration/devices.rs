@@ -72,7 +72,8 @@ fn places(chunk: &ChunkSpec) -> Vec<Range<u64>> {
 #[test]
 fn one_readable_mirror_of_metadata_is_enough() {
     let sound = shown(&open(&small()).unwrap()).unwrap();
-    let (system, metadata) = (places(&ChunkSpec::system()), places(&ChunkSpec::metadata()));
+    let system = places(&ChunkSpec::system());
+    let metadata = places(&ChunkSpec::metadata());
     for (system, metadata) in system.into_iter().zip(metadata) {
         let filesystem = worn([system, metadata]).unwrap();
         assert_eq!(shown(&filesystem).unwrap(), sound);

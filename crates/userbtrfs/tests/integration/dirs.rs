@@ -28,7 +28,8 @@ fn with_inodes(edit: impl FnOnce(&mut Items)) -> ImageEditor {
 
 /// Walks a filesystem; returns the entries and the errors.
 fn walk(filesystem: &Filesystem) -> (Vec<WalkEntry>, Vec<Error>) {
-    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    let mut entries = Vec::new();
+    let mut errors = Vec::new();
     for entry in filesystem.walk("/").unwrap() {
         entry.map_or_else(|error| errors.push(error), |entry| entries.push(entry));
     }

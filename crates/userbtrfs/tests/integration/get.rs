@@ -318,9 +318,11 @@ fn set_id_bits_are_kept_with_their_owner() {
     let golden = Unpacked::new("special");
     let filesystem = Filesystem::open(golden.path()).unwrap();
     for mode in ["0", "777", "1777", "2755", "4755", "7777"] {
-        let (name, to) = (format!("/mode {mode}"), golden.beside(mode));
+        let name = format!("/mode {mode}");
+        let to = golden.beside(mode);
         verb("get -q", &golden.path(), &[&name, to.to_str().unwrap()]).good();
-        let (wanted, copy) = (filesystem.metadata(&name).unwrap(), to.metadata().unwrap());
+        let wanted = filesystem.metadata(&name).unwrap();
+        let copy = to.metadata().unwrap();
         let kept = (copy.uid(), copy.gid()) == (wanted.uid, wanted.gid);
         assert!(kept || !is_root());
         let mask = if kept { 0o7777 } else { 0o1777 };

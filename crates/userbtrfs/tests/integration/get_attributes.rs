@@ -80,7 +80,8 @@ fn a_file_whose_attributes_cannot_be_read_is_copied_without_them() {
     for name in ["user.a", "user.b", "user.c", "user.d"] {
         file.set_xattr(name.as_bytes(), &[1; 9000], XattrMode::Either).unwrap();
     }
-    let (number, modified) = (file.id().number, file.metadata().unwrap().modified);
+    let number = file.id().number;
+    let modified = file.metadata().unwrap().modified;
     drop(file);
     filesystem.close().unwrap();
     made.does("chmod", &["751", "/file"]);

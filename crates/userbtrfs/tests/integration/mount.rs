@@ -53,7 +53,8 @@ fn a_signal_ends_a_mount_in_use_with_a_commit() {
 #[test]
 fn signal_ends_a_mount_with_two_mount_points() {
     let Some(site) = Site::new() else { return };
-    let (child, second) = (site.serve(&[]), site.made.at("second"));
+    let child = site.serve(&[]);
+    let second = site.made.at("second");
     fs::create_dir(&second).unwrap();
     let bind = |arguments: &[&OsStr]| {
         assert!(Command::new("mount").args(arguments).status().unwrap().success());
@@ -134,7 +135,8 @@ fn impossible_mount_is_refused_by_name() {
         &["compress=zstd:1", "compression is not supported"],
     );
     refused(site.mount(&["-o", "subvol=none"]), &["no such"]);
-    let (image, point) = (site.image(), site.point());
+    let image = site.image();
+    let point = site.point();
     let mount =
         |image: &Path, point: &Path| run([Path::new("mount"), image, point].map(Path::as_os_str));
     refused(mount(&site.made.at("absent"), &point), &["absent", "No such file"]);
@@ -200,7 +202,8 @@ fn mount_and_fstab_mount_it() {
     if !is_apart("mount::mount_and_fstab_mount_it", &helper) {
         return;
     }
-    let (image, point) = (site.image(), site.point());
+    let image = site.image();
+    let point = site.point();
     let mount = |arguments: &[&OsStr]| linux::run(Command::new("mount").args(arguments)).unwrap();
     let kind = ["-t", "fuse.userbtrfs", "-o", "nosuid,commit=5"].map(OsStr::new);
     mount(&[&kind[..], &[image.as_os_str(), point.as_os_str()]].concat());
@@ -208,7 +211,8 @@ fn mount_and_fstab_mount_it() {
     assert!(line.contains(" fuse.userbtrfs rw,nosuid,"), "{line}");
     fs::write(point.join("file"), "content").unwrap();
     site.umount();
-    let (table, paths) = (site.made.at("fstab"), [&image, &point].map(|path| path.display()));
+    let table = site.made.at("fstab");
+    let paths = [&image, &point].map(|path| path.display());
     let [image, place] = paths;
     let options = "ro,noauto,nofail,x-systemd.requires=network.target,_netdev";
     fs::write(&table, format!("{image} {place} fuse.userbtrfs {options} 0 0\n")).unwrap();
@@ -239,7 +243,9 @@ fn any_user_writes_in_a_filesystem_of_theirs() {
     if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
         return;
     }
-    let (nobody, image, point) = (Nobody::of(&site), site.image(), site.point());
+    let nobody = Nobody::of(&site);
+    let image = site.image();
+    let point = site.point();
     let owner = format!("{NOBODY}:{NOBODY}");
     let words = ["mkfs", "-q", "-f", "--owner", &owner].map(OsStr::new);
     nobody.run(words.into_iter().chain([image.as_os_str()])).good();

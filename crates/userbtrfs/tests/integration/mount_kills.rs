@@ -258,7 +258,8 @@ impl Killer {
     }
 
     fn start(&self) -> Running {
-        let (work, outside) = (self.site.point().join(PLACES[0]), self.outside());
+        let work = self.site.point().join(PLACES[0]);
+        let outside = self.outside();
         let mut command = self.program.command(&work, &outside, is_torture());
         let said = |name| File::create(outside.join(name)).unwrap();
         command.stdout(said("stdout")).stderr(said("stderr")).process_group(0);
@@ -307,7 +308,9 @@ impl Running {
 /// Checks the image after a replay by Linux, on a copy, and by us, some time after the kill. Linux
 /// sets the times of a file that loses a name in the replay to the time of the replay.
 fn judge(killer: &Killer, synced: u64) {
-    let (site, outside, cut) = (&killer.site, killer.outside(), Time::now());
+    let site = &killer.site;
+    let outside = killer.outside();
+    let cut = Time::now();
     let look_after = |root: &Path, who: &str| {
         synced::check(&root.join(PLACES[1]), synced, who);
         let work = root.join(PLACES[0]);

@@ -59,7 +59,8 @@ fn a_large_file_is_written_and_read_within_the_bound() {
 
     // A new mount, so that the kernel has none of it cached.
     let server = site.serve(&["-o", &format!("memory={memory}M")]);
-    let (mut file, mut found) = (File::open(&path).unwrap(), vec![0; 1 << 20]);
+    let mut file = File::open(&path).unwrap();
+    let mut found = vec![0; 1 << 20];
     for number in 0..size / MIB {
         file.read_exact(&mut found).unwrap();
         assert!(found == block(number), "{number}");
@@ -74,7 +75,8 @@ fn a_large_file_is_written_and_read_within_the_bound() {
 
 fn assert_within(server: &Child, bound: u64) {
     let beside = if is_torture() { 0 } else { BESIDE };
-    let (peak, bound) = (peak(server) / MIB, (bound + beside) / MIB);
+    let peak = peak(server) / MIB;
+    let bound = (bound + beside) / MIB;
     println!("at most {peak} MiB, of {bound}");
     assert!(peak <= bound, "{peak} MiB, over {bound}");
 }

@@ -96,7 +96,8 @@ fn new_files_are_stored_as_the_options_say() {
         ("nodatasum,datacow", UNSUMMED),
         ("datasum,nodatacow", IN_PLACE),
     ] {
-        let (theirs, ours) = (of_linux(&site, options), of_ours(&site, options));
+        let theirs = of_linux(&site, options);
+        let ours = of_ours(&site, options);
         // The root directory is at index 0, before the first file.
         assert_eq!(theirs.flags[1], flags, "{options}");
         assert_eq!(ours, theirs, "{options}");
@@ -170,8 +171,9 @@ fn operation_forbidden_by_an_option_is_refused() {
     let mount = linux.mount(&site.image(), "rw").unwrap();
     linux::run(Command::new("sh").args(["-ec", MAKE]).current_dir(mount.path())).unwrap();
     drop(mount);
-    let (read_only, denied, nobody) =
-        (&*Errno::ROFS.to_string(), &*Errno::ACCESS.to_string(), &*NOBODY.to_string());
+    let read_only = &*Errno::ROFS.to_string();
+    let denied = &*Errno::ACCESS.to_string();
+    let nobody = &*NOBODY.to_string();
     for (option, seen) in [
         ("rw", ["done", "done", "0"]),
         ("ro", [read_only, "done", "0"]),
@@ -204,7 +206,8 @@ fn other_users_have_access_with_allow_other() {
             let mut cat = Nobody::program("cat");
             Ran::from(cat.env("LC_ALL", "C").arg(site.point().join(name)).output().unwrap())
         };
-        let (file, secret) = (cat("file"), cat("secret"));
+        let file = cat("file");
+        let secret = cat("secret");
         assert_eq!(file.stdout == b"content", is_let_in, "{option}: {file:?}");
         assert_eq!(file.stderr.contains("Permission denied"), !is_let_in, "{option}: {file:?}");
         assert!(secret.stderr.contains("Permission denied"), "{option}: {secret:?}");

@@ -71,7 +71,8 @@ fn an_image_that_may_not_be_written_is_mounted_read_only() {
     if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
         return;
     }
-    let (nobody, image) = (Nobody::of(&site), site.image());
+    let nobody = Nobody::of(&site);
+    let image = site.image();
     chown(&image, Some(0), Some(0)).unwrap();
     fs::set_permissions(&image, fs::Permissions::from_mode(0o444)).unwrap();
     is_read_only(&site, &nobody.run(site.arguments(&[])));
@@ -200,7 +201,8 @@ fn content(number: u32) -> Vec<u8> {
 /// Programs get an I/O error, not that the filesystem is full; no change succeeds from then on; the
 /// command prints the reason at once, and `stats` shows it. Returns the number of durable files.
 fn fails_under_load(site: &Site, image: &Path, why: &str, before: impl Fn(u32)) -> u32 {
-    let (said, point) = (site.made.at("said"), site.point());
+    let said = site.made.at("said");
+    let point = site.point();
     let words = ["mount", "-f", "-o", "commit=1"].map(AsRef::<std::ffi::OsStr>::as_ref);
     let mut command = command([&words[..], &[image.as_os_str(), point.as_os_str()]].concat());
     let mut server = command.stderr(File::create(&said).unwrap()).spawn().unwrap();
@@ -285,7 +287,8 @@ fn a_device_that_fails_makes_the_mount_read_only() {
         let writers =
             [0, 1, 2, 3].map(|writer| scope.spawn(move || write_until_refused(root, writer)));
         thread::sleep(Duration::from_millis(500));
-        let (operation, how) = (Operation::Write, How::Eio);
+        let operation = Operation::Write;
+        let how = How::Eio;
         device.arm(Fault { operation, after: 0, how, lasting: true });
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
@@ -317,7 +320,8 @@ fn write_until_refused(root: &Path, writer: u32) -> u32 {
         file.write_all_at(&pattern(5000), 0)?;
         file.sync_all()
     };
-    let (mut synced, mut has_failed) = (0, false);
+    let mut synced = 0;
+    let mut has_failed = false;
     for number in 0.. {
         match write(number).map_err(|error| Errno::from_io_error(&error).unwrap()) {
             Ok(()) if !has_failed => synced += 1,

@@ -38,7 +38,8 @@ impl Subvolumes {
     /// Mounts at a place of this name.
     fn mount(&self, options: &[&str], name: &str) -> Ran {
         let words = ["mount"].iter().chain(options).map(OsStr::new);
-        let (image, point) = (self.site.image(), self.at(name));
+        let image = self.site.image();
+        let point = self.at(name);
         run(words.chain([image.as_os_str(), point.as_os_str()]))
     }
 
@@ -173,7 +174,8 @@ fn users_share_no_server() {
         std::os::unix::fs::chown(all.at(name), Some(65534), Some(65534)).unwrap();
     }
     let mount = |subvolume: &str, name: &str| {
-        let (image, point) = (all.site.image(), all.at(name));
+        let image = all.site.image();
+        let point = all.at(name);
         let words = ["mount", "-o", subvolume].map(OsStr::new);
         nobody.run(words.into_iter().chain([image.as_os_str(), point.as_os_str()]))
     };

@@ -86,8 +86,10 @@ fn leaves(volume: &Volume, logical: Logical, level: u8, generation: u64) -> Vec<
 /// Returns the leaves of the log root tree, and those of the log trees.
 fn log_leaves(editor: &ImageEditor) -> (Vec<Logical>, Vec<Logical>) {
     let filesystem = open(editor, PendingLog::Leave).unwrap();
-    let (volume, superblock) = (filesystem.volume(), filesystem.superblock());
-    let (root, generation) = (superblock.log_root.unwrap(), superblock.generation + 1);
+    let volume = filesystem.volume();
+    let superblock = filesystem.superblock();
+    let root = superblock.log_root.unwrap();
+    let generation = superblock.generation + 1;
     let roots = leaves(volume, root, superblock.log_root_level, generation);
     let mut logs = Vec::new();
     for at in &roots {

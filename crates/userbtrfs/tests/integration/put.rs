@@ -127,7 +127,8 @@ fn existing_directories_are_filled_and_files_replaced() {
 fn hard_links_between_sources_are_kept_with_a_given_owner() {
     let made = Made::new();
     let source = Source::new(&made);
-    let (small, deep) = (format!("{}/small", source.text()), format!("{}/deep", source.text()));
+    let small = format!("{}/small", source.text());
+    let deep = format!("{}/deep", source.text());
     made.does("put --owner 12:34", &[&small, &deep, "/"]);
     let filesystem = made.open();
     let small = filesystem.metadata("/small").unwrap();
@@ -141,7 +142,8 @@ fn hard_links_between_sources_are_kept_with_a_given_owner() {
 #[test]
 fn sources_with_one_inode_and_name_are_copied_once() {
     let made = Made::new();
-    let (a, b) = (made.at("a"), made.at("b"));
+    let a = made.at("a");
+    let b = made.at("b");
     for dir in [&a, &b] {
         fs::create_dir(dir).unwrap();
     }

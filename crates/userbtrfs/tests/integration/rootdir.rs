@@ -190,7 +190,8 @@ fn owners_and_devices_are_those_that_fakeroot_shows() {
         return;
     }
     let place = Place::new();
-    let (folder, program) = (place.0.path(), place.0.path().join("program"));
+    let folder = place.0.path();
+    let program = place.0.path().join("program");
     fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
     let script = "umask 022; mkdir -p t/etc t/dev; echo x >t/etc/passwd; chown 33:44 t/etc/passwd; \
         mknod t/dev/null c 1 3; ./program mkfs -q --rootdir t image; \

@@ -72,7 +72,8 @@ fn file_goes_through_a_link_and_into_a_pipe() {
     assert!(said.contains("dangling symlink"), "{said}");
     assert_eq!(made.verb("ls", &["/"]).good(), "dangling\nlink\none\ntwo\n");
     // `get` writes through links and into devices, too.
-    let (real, link) = (made.at("real"), made.at("link"));
+    let real = made.at("real");
+    let link = made.at("link");
     fs::write(&real, "before").unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
     made.does("get", &["/one", link.to_str().unwrap()]);

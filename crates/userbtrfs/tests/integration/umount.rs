@@ -30,7 +30,8 @@ fn image_is_closed_when_umount_returns() {
     let Some(site) = Site::new() else { return };
     for round in 0..10 {
         site.mount(&[]).good();
-        let (name, content) = (format!("file{round}"), vec![b'a' + round; 3 << 20]);
+        let name = format!("file{round}");
+        let content = vec![b'a' + round; 3 << 20];
         fs::write(site.point().join(&name), &content).unwrap();
         assert_eq!(umount(&[], &site.point()).good(), "");
         let copy = copy(&site);
@@ -144,7 +145,8 @@ fn image_file_mounted_with_a_loop_device_is_committed_by_sync_and_umount() {
         let line = site.line().unwrap();
         assert!(line.starts_with("/dev/loop") && line.contains(" fuseblk.userbtrfs "), "{line}");
         let device = line.split(' ').next().unwrap().to_owned();
-        let (synced, name) = (format!("synced{round}"), format!("file{round}"));
+        let synced = format!("synced{round}");
+        let name = format!("file{round}");
         fs::write(site.point().join(&synced), "content").unwrap();
         let status = Command::new("sync").arg("-f").arg(site.point()).status().unwrap();
         assert!(status.success());

@@ -109,7 +109,8 @@ fn image_of_a_disk_without_a_partition_says_which_to_give() {
 fn partition_of_an_image_is_mounted() {
     let (Some(disk), Some(site)) = (Disk::new("gpt"), Site::new()) else { return };
     verb("mkfs -q --partition 2", &disk.image(), &[]).good();
-    let (image, point) = (disk.image(), site.point());
+    let image = disk.image();
+    let point = site.point();
     let mount = |options: &[&str]| {
         let words = ["mount"].iter().chain(options).map(AsRef::as_ref);
         run(words.chain([image.as_os_str(), point.as_os_str()]))

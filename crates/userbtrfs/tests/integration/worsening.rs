@@ -105,7 +105,8 @@ fn outgrow_group(editor: &mut ImageEditor) {
             && (key.objectid..key.objectid + key.offset).contains(&old.objectid)
     };
     let end = groups.find(holds).map(|group| group.objectid + group.offset).unwrap();
-    let (start, len) = (end - BLOCK, 2 * BLOCK);
+    let start = end - BLOCK;
+    let len = 2 * BLOCK;
     edit_leaf(editor, TreeId::EXTENT, old, |items| {
         let item = items.remove(&old).unwrap();
         items.insert(Key { objectid: start, offset: len, ..old }, item);
@@ -507,7 +508,8 @@ fn assert_is_over(what: &str, filesystem: Filesystem) {
 
 #[track_caller]
 fn assert_no_worse(what: &str, change: &Change, image: &Path, before: &State) {
-    let (found, now) = (&before.findings, findings(image));
+    let found = &before.findings;
+    let now = findings(image);
     assert!(now.len() <= found.len(), "{what}: found {found:#?}, and now {now:#?}");
     let apart = |seen: &Seen| -> Seen {
         let apart = |path: &str| path != "/" && !path.starts_with(change.about);

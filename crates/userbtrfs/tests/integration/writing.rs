@@ -57,7 +57,8 @@ fn unnamed_file_is_linked_or_deleted() {
     let made = Made::new();
     let filesystem = made.open_for_writing();
     let root = filesystem.root();
-    let (kept, lost) = (root.create_unnamed(0o640).unwrap(), root.create_unnamed(0o640).unwrap());
+    let kept = root.create_unnamed(0o640).unwrap();
+    let lost = root.create_unnamed(0o640).unwrap();
     kept.write_content(b"kept").unwrap();
     lost.write_content(b"lost").unwrap();
     filesystem.commit().unwrap();

@@ -58,7 +58,8 @@ impl Demo {
         let start = Instant::now();
         let top = ["get", "--subvolid", "5"];
         let output = self.show_call(&top, &[image, Path::new("/"), &folder])?;
-        let (status, time) = (output.status, Some(start.elapsed()));
+        let status = output.status;
+        let time = Some(start.elapsed());
         // Without privilege no device can be made; the comparison finds any other missing file.
         ensure!(status.success() || !is_superuser(), "userbtrfs get: {status}");
         let all_kept = !String::from_utf8_lossy(&output.stderr).contains("not preserved");

@@ -33,7 +33,9 @@ pub(super) struct Copied {
 
 impl fmt::Display for Copied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (files, mebibytes, source) = (self.files, self.bytes >> 20, self.source.display());
+        let files = self.files;
+        let mebibytes = self.bytes >> 20;
+        let source = self.source.display();
         write!(f, "{files} files, {mebibytes} MiB, from {source}")
     }
 }

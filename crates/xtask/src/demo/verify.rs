@@ -70,7 +70,8 @@ fn summary(manifest: &Manifest, time: Option<Duration>) -> String {
     let files = manifest.entries().iter().filter(|entry| entry.kind == Kind::File);
     let data = files.clone().filter(|file| file.link.is_none()).flat_map(|file| &file.segments);
     let amount = mebibytes(data.map(|(_, len)| len).sum());
-    let (entries, files) = (manifest.entries().len(), files.count());
+    let entries = manifest.entries().len();
+    let files = files.count();
     let speed = time.map_or(String::new(), |time| {
         let seconds = time.as_secs_f64();
         format!(" in {seconds:.2} s ({:.0} MiB/s)", amount / seconds.max(0.001))
@@ -122,8 +123,10 @@ mod tests {
         std::fs::write(folder.path().join("f"), "").unwrap();
         let expected = walk(folder.path()).unwrap();
         let counts = |path: &str, attribute: &str| {
-            let (left, right) = (String::new(), String::new());
-            let (path, attribute) = (path.into(), attribute.into());
+            let left = String::new();
+            let right = String::new();
+            let path = path.into();
+            let attribute = attribute.into();
             is_of_copy(&Difference { path, attribute, left, right }, &expected, i64::MAX)
         };
         assert!(!counts("/d", "size") && !counts("/d", "nlink") && !counts("/", "mtime"));

@@ -40,7 +40,8 @@ fn row(recipe: &Recipe) -> String {
     let mounts: Vec<_> = recipe.sessions.iter().map(|session| code(session.options)).collect();
     let mkfs = code(&recipe.mkfs.join(" "));
     let mounts = if mounts.is_empty() { "none".into() } else { mounts.join(", then ") };
-    let (name, covers) = (recipe.name, recipe.covers);
+    let name = recipe.name;
+    let covers = recipe.covers;
     format!("| {name} | {covers} | {mkfs} | {mounts} | {} |\n", left(recipe))
 }
 

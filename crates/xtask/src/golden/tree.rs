@@ -135,12 +135,14 @@ impl Tree {
     /// copy_file_range clones whenever it can.
     pub(crate) fn clone_range(
         &self,
-        (from, offset): (&str, u64),
-        (to, target): (&str, u64),
+        from: &str,
+        mut offset: u64,
+        to: &str,
+        mut target: u64,
         length: usize,
     ) -> anyhow::Result<()> {
-        let (from, to) = (self.open(from)?, self.open(to)?);
-        let (mut offset, mut target) = (offset, target);
+        let from = self.open(from)?;
+        let to = self.open(to)?;
         let copied =
             rustix::fs::copy_file_range(from, Some(&mut offset), to, Some(&mut target), length)?;
         ensure!(copied == length, "cloned {copied} of {length} bytes");
@@ -166,7 +168,8 @@ impl Tree {
         &self,
         path: &str,
         kind: FileType,
-        (major, minor): (u32, u32),
+        major: u32,
+        minor: u32,
     ) -> anyhow::Result<()> {
         let mode = Mode::from_raw_mode(0o640);
         let device = rustix::fs::makedev(major, minor);

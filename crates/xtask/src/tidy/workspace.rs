@@ -62,7 +62,8 @@ impl Workspace {
         if root.join("fuzz/Cargo.toml").exists() {
             packages.extend(self::packages(root, "fuzz/Cargo.toml")?);
         }
-        let (mut sources, mut texts) = (Vec::new(), Vec::new());
+        let mut sources = Vec::new();
+        let mut texts = Vec::new();
         for path in tracked(root)?.lines().filter(|path| *path != "Cargo.lock") {
             let Some(text) = read_text(&root.join(path))? else { continue };
             if Path::new(path).extension() == Some("rs".as_ref()) {

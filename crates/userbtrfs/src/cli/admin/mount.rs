@@ -121,7 +121,8 @@ impl<'a> MountTarget<'a> {
         if self.args.notify_ready {
             ready::notify()?;
         }
-        let (of_thread, handle) = (Arc::clone(&shared), signals.handle());
+        let of_thread = Arc::clone(&shared);
+        let handle = signals.handle();
         let ender = move || {
             for _ in signals.forever() {
                 of_thread.stop();
@@ -195,8 +196,7 @@ impl<'a> MountTarget<'a> {
         let options =
             Options { threads: self.option_list.threads, device: path, group: group.clone() };
         let mounted = Mounted::start(mount, filesystem, &options)?;
-        let of = (self.global, &self.image);
-        let shared = SharedMounts::new(of, &device, switch.as_ref(), group);
+        let shared = SharedMounts::new(self.global, &self.image, &device, switch.as_ref(), group);
         shared.add(&mounted);
         Ok((mounted, shared, signals))
     }

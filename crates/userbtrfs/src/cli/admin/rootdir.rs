@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn directory_that_contains_the_image_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let (dir, image) = (folder.path().join("dir"), folder.path().join("image"));
+        let dir = folder.path().join("dir");
+        let image = folder.path().join("image");
         fs::create_dir(&dir).unwrap();
         for there in [false, true] {
             check(&dir, &image).unwrap();

@@ -87,8 +87,10 @@ pub(in crate::cli) fn write_list(
     match format {
         Format::Text => {
             for subvolume in &subvolumes {
-                let (id, top) = (subvolume.id.0, subvolume.parent.map_or(0, |parent| parent.0));
-                let (generation, path) = (subvolume.root.generation, Quoted(&subvolume.path));
+                let id = subvolume.id.0;
+                let top = subvolume.parent.map_or(0, |parent| parent.0);
+                let generation = subvolume.root.generation;
+                let path = Quoted(&subvolume.path);
                 writeln!(out, "ID {id} gen {generation} top level {top} path {path}")?;
             }
             out.flush()?;

@@ -84,7 +84,8 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let mut session = Session::open(global, root, access)?;
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();
-    let (mut worst, mut is_unread) = (ExitCode::SUCCESS, false);
+    let mut worst = ExitCode::SUCCESS;
+    let mut is_unread = false;
     let kept = PromptFilesystem::default();
     if prompt {
         *kept.lock().expect("no holder panics") = Some(session.filesystem.clone());

@@ -56,7 +56,8 @@ fn single_quoted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let Some(end) = rest.iter().position(|byte| *byte == b'\'') else {
         bail!("unterminated single quote");
     };
-    let (quoted, after) = (&rest[..end], &rest[end + 1..]);
+    let quoted = &rest[..end];
+    let after = &rest[end + 1..];
     *rest = after;
     Ok(quoted)
 }

@@ -29,7 +29,8 @@ pub(in crate::cli) fn copy(
     work: impl FnOnce(&Importer<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();
-    let (progress, started) = (Progress::default(), Instant::now());
+    let progress = Progress::default();
+    let started = Instant::now();
     let observer = |source: &Path, below: &[u8]| steps.show(source, below);
     let inserter = Importer::new(options, &progress).observe(&observer);
     let report = |error: ImportError| {

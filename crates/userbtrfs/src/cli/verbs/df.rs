@@ -25,10 +25,12 @@ fn print(usage: &Usage, raw: bool) -> Result<()> {
     let size = |bytes: u64| if raw { bytes.to_string() } else { text::size(bytes) };
     let mut out = stdout();
     for SpaceUse { flags, profile, total, used } in &usage.kinds {
-        let (kind, profile) = (kind(*flags), profile.name());
+        let kind = kind(*flags);
+        let profile = profile.name();
         writeln!(out, "{kind}, {profile}: total={}, used={}", size(*total), size(*used))?;
     }
-    let (total, allocated) = (size(usage.device_size), size(usage.device_allocated));
+    let total = size(usage.device_size);
+    let allocated = size(usage.device_allocated);
     writeln!(out, "Device: total={total}, allocated={allocated}")?;
     out.flush()?;
     Ok(())

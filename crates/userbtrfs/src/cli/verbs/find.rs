@@ -31,7 +31,8 @@ pub(crate) fn run(session: &Session, args: &FindArgs) -> Result<ExitCode> {
         Format::Json => {
             let mut list = JsonList::start(stdout(), "find")?;
             each(filesystem, args, &failures, |entry| {
-                let (path, kind) = (json_name(&entry.path), text::kind(entry.kind));
+                let path = json_name(&entry.path);
+                let kind = text::kind(entry.kind);
                 list.add(&json!({ "path": path, "type": kind }))
             })?;
             list.end()?;

@@ -29,7 +29,8 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         bail!("{}: not a directory", destination.display());
     }
     raise_open_files();
-    let (progress, failures) = (Progress::default(), ExitStatus::default());
+    let progress = Progress::default();
+    let failures = ExitStatus::default();
     let started = Instant::now();
     let mut options =
         ExportOptions { one_subvolume: args.one_subvolume, ..ExportOptions::default() };

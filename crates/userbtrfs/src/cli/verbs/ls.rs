@@ -155,7 +155,8 @@ fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -
         _ => metadata.size.to_string(),
     };
     let Metadata { nlink, uid, gid, modified, .. } = metadata;
-    let (mode, time) = (text::mode(&metadata), text::time(modified));
+    let mode = text::mode(&metadata);
+    let time = text::time(modified);
     write!(out, "{mode} {nlink:>3} {uid:>5} {gid:>5} {size:>12} {time} {}", Quoted(name))?;
     if let Some(target) = target {
         write!(out, " -> {}", Quoted(&target))?;

@@ -50,7 +50,8 @@ impl RunVerb for MvArgs {
 impl MvArgs {
     /// Returns the line of `--verbose`, as mv(1) prints it.
     fn describe(&self, source: &[u8], target: &[u8]) -> String {
-        let (source, target) = (Quoted(source), Quoted(target));
+        let source = Quoted(source);
+        let target = Quoted(target);
         if self.exchange {
             format!("exchanged '{source}' <-> '{target}'")
         } else {

@@ -76,7 +76,8 @@ fn kind_of(source: &Path) -> SourceKind {
 fn image_file(image: &Path) -> Option<(u64, u64)> {
     let mut metadata = fs::metadata(image).ok()?;
     if metadata.file_type().is_block_device() {
-        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+        let major = major(metadata.rdev());
+        let minor = minor(metadata.rdev());
         let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
         let backing = fs::read_to_string(path).ok()?;
         metadata = fs::metadata(backing.trim_end_matches('\n')).ok()?;

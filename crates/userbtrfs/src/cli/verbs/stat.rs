@@ -62,7 +62,8 @@ fn print(out: &mut impl Write, path: &[u8], inode: &Inode) -> Result<()> {
     if matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice) {
         writeln!(out, "Device: {}, {}", metadata.device.0, metadata.device.1)?;
     }
-    let (octal, mode) = (metadata.mode & 0o7777, text::mode(&metadata));
+    let octal = metadata.mode & 0o7777;
+    let mode = text::mode(&metadata);
     writeln!(out, "Access: ({octal:04o}/{mode})\tUid: {uid}\tGid: {gid}")?;
     for (name, time) in [
         ("Access", metadata.accessed),

@@ -20,7 +20,9 @@ pub(super) fn describe(record: &mut Record, file_offset: u64, data: &[u8]) -> De
             record.line().words("extent").field("compression", &compression);
         }
         FileExtentKind::Hole(hole) => {
-            let (bytes, offset, ram_bytes) = (hole.bytes, hole.offset, hole.ram_bytes);
+            let bytes = hole.bytes;
+            let offset = hole.offset;
+            let ram_bytes = hole.ram_bytes;
             let disk = Logical(0);
             regular(record, &RegularExtent { disk, disk_bytes: 0, offset, bytes, ram_bytes });
             record.line().words("extent").field("compression", &compression);

@@ -37,7 +37,8 @@ pub(crate) fn has_begun(folder: &Path) -> bool {
 
 /// Writes one file, fsyncs it, renames it and fsyncs the directory.
 pub(crate) fn write(folder: &Path, writer: u64, number: u64) -> io::Result<()> {
-    let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
+    let new = folder.join(format!("new{writer}"));
+    let last = name(folder, writer, number);
     let mut file = File::create(&new)?;
     file.write_all(&content(writer, number))?;
     file.sync_all()?;

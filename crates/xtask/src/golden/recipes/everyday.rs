@@ -137,7 +137,7 @@ pub(super) fn everyday(tree: &Tree) -> anyhow::Result<()> {
     tree.link("dir/odd", "dir/below/odd too")?;
     tree.symlink("dir/link", "below/long")?;
     tree.xattr("dir/inline", "user.colour", b"green")?;
-    tree.node("dir/pipe", FileType::Fifo, (0, 0))?;
+    tree.node("dir/pipe", FileType::Fifo, 0, 0)?;
     tree.write("dir/hole", 65_536, &text(5, 5000))?;
     tree.mode("dir/sector", 0o4711)?;
     tree.owner("dir/sector", 1000, 100)?;

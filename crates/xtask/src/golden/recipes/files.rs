@@ -94,7 +94,9 @@ fn preallocated(tree: &Tree) -> anyhow::Result<()> {
 
 fn shared(tree: &Tree, dir: &str) -> anyhow::Result<()> {
     let at = |name: &str| format!("{dir}/{name}");
-    let (base, part, inline) = (at("base"), at("part"), at("inline"));
+    let base = at("base");
+    let part = at("part");
+    let inline = at("inline");
     tree.dir(dir)?;
     tree.file(&base, text(30, 400_003))?;
     tree.file(&inline, text(31, 300))?;
@@ -102,10 +104,10 @@ fn shared(tree: &Tree, dir: &str) -> anyhow::Result<()> {
     tree.commit()?;
     tree.clone_all(&base, &at("whole"))?;
     tree.clone_all(&inline, &at("inline too"))?;
-    tree.clone_range((&base, 5 * SECTOR), (&part, SECTOR), 16 * 4096)?;
-    tree.clone_range((&base, 31 * SECTOR), (&part, 100 * SECTOR), 3 * 4096)?;
-    tree.clone_range((&base, 8 * SECTOR), (&base, 70 * SECTOR), 4 * 4096)?;
-    tree.clone_range((&base, 90 * SECTOR), (&at("after a hole"), 20 * SECTOR), 2 * 4096)?;
+    tree.clone_range(&base, 5 * SECTOR, &part, SECTOR, 16 * 4096)?;
+    tree.clone_range(&base, 31 * SECTOR, &part, 100 * SECTOR, 3 * 4096)?;
+    tree.clone_range(&base, 8 * SECTOR, &base, 70 * SECTOR, 4 * 4096)?;
+    tree.clone_range(&base, 90 * SECTOR, &at("after a hole"), 20 * SECTOR, 2 * 4096)?;
     tree.commit()?;
     tree.write(at("whole"), 40 * SECTOR, &text(33, 4096))
 }

@@ -56,7 +56,7 @@ fn links(tree: &Tree, count: u32) -> anyhow::Result<()> {
         tree.link("here/first", format!("here/{number:03} {}", "n".repeat(196)))?;
     }
     tree.link("here/first", "there/second")?;
-    tree.node("here/pipe", FileType::Fifo, (0, 0))?;
+    tree.node("here/pipe", FileType::Fifo, 0, 0)?;
     tree.link("here/pipe", "there/pipe")?;
     tree.symlink("here/symlink", "first")?;
     tree.link("here/symlink", "there/symlink")
@@ -72,12 +72,12 @@ fn special(tree: &Tree) -> anyhow::Result<()> {
         tree.symlink(format!("to {length} bytes"), &"/t".repeat(2048)[..length])?;
     }
     tree.symlink("to any bytes", OsStr::from_bytes(b"\xff\xfe \n%"))?;
-    tree.node("null", FileType::CharacterDevice, (1, 3))?;
-    tree.node("whiteout", FileType::CharacterDevice, (0, 0))?;
-    tree.node("disk", FileType::BlockDevice, (259, 7))?;
-    tree.node("largest numbers", FileType::BlockDevice, (4095, 1_048_575))?;
-    tree.node("pipe", FileType::Fifo, (0, 0))?;
-    tree.node("socket", FileType::Socket, (0, 0))?;
+    tree.node("null", FileType::CharacterDevice, 1, 3)?;
+    tree.node("whiteout", FileType::CharacterDevice, 0, 0)?;
+    tree.node("disk", FileType::BlockDevice, 259, 7)?;
+    tree.node("largest numbers", FileType::BlockDevice, 4095, 1_048_575)?;
+    tree.node("pipe", FileType::Fifo, 0, 0)?;
+    tree.node("socket", FileType::Socket, 0, 0)?;
     for mode in [0o0000, 0o0777, 0o1777, 0o2755, 0o4755, 0o7777] {
         let name = format!("mode {mode:o}");
         tree.file(&name, b"")?;
@@ -133,7 +133,7 @@ fn xattrs(tree: &Tree) -> anyhow::Result<()> {
     tree.dir("dir")?;
     tree.file("file", text(70, 5000))?;
     tree.symlink("link", "file")?;
-    tree.node("null", FileType::CharacterDevice, (1, 3))?;
+    tree.node("null", FileType::CharacterDevice, 1, 3)?;
     for path in ["dir", "file"] {
         tree.xattr(path, "user.plain", b"value")?;
         tree.xattr(path, "user.empty", b"")?;

@@ -100,7 +100,8 @@ impl ServedMount {
     fn answer(self: &Arc<Self>, words: &[Vec<u8>]) -> Result<Answer> {
         let words = words.iter().map(|word| OsStr::from_bytes(word));
         let request = Request::try_parse_from(words).map_err(|error| one_line(&error))?;
-        let (format, filesystem) = (request.global.format, self.stats_handle.filesystem());
+        let format = request.global.format;
+        let filesystem = self.stats_handle.filesystem();
         let mut out = Vec::new();
         match request.verb {
             RequestVerb::Stats => {

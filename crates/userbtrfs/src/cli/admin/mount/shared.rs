@@ -74,7 +74,8 @@ pub(super) enum HandedOver {
 
 impl SharedMounts {
     pub(super) fn new(
-        (global, image): (&Global, &ImageArgs),
+        global: &Global,
+        image: &ImageArgs,
         device: &Arc<FileDevice>,
         switch: Option<&Arc<DropWritesDevice>>,
         group: MountGroup,
@@ -101,7 +102,8 @@ impl SharedMounts {
     }
 
     fn add_to(&self, live: &mut Live, mounted: &Mounted) {
-        let (number, handle) = (mounted.number(), mounted.unmount_handle());
+        let number = mounted.number();
+        let handle = mounted.unmount_handle();
         let subvolume = mounted.stats_handle().filesystem().root().inode().id().subvolume;
         if let (Some(device), Some(number)) = (self.device.upgrade(), number) {
             device.publish_mount(number);
