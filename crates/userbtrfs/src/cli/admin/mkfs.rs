@@ -163,8 +163,8 @@ impl Features {
     }
 }
 
-fn profile(kept: Option<ProfileArg>) -> Option<Profile> {
-    kept.map(|kept| match kept {
+fn profile(arg: Option<ProfileArg>) -> Option<Profile> {
+    arg.map(|arg| match arg {
         ProfileArg::Single => Profile::Single,
         ProfileArg::Dup => Profile::Dup,
     })
@@ -184,10 +184,10 @@ fn checksum(csum: Csum) -> ChecksumKind {
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
     let new = match fs::metadata(&args.image.image) {
-        Ok(there) => {
+        Ok(metadata) => {
             check(args)?;
-            let size = size_of_empty(args, options, &there)?;
-            New { size, was_there: true }
+            let size = size_of_empty(args, options, &metadata)?;
+            New { size, existed: true }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             check(args)?;
@@ -198,7 +198,7 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
             let size = size(args, options)?.context("no such file; use --size to create it")?;
             check_size(size)?;
             File::create_new(&args.image.image)?;
-            New { size: Some(size), was_there: false }
+            New { size: Some(size), existed: false }
         }
         Err(error) => return Err(error.into()),
     };
@@ -214,7 +214,8 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
 struct New {
     /// The new size of a file that was empty or missing; `None` if the size stays.
     size: Option<u64>,
-    was_there: bool,
+    /// True if there was a file.
+    existed: bool,
 }
 
 impl New {
@@ -225,10 +226,10 @@ impl New {
 
     fn undo(&self, image: &Path) -> Result<()> {
         // Keep data that another process has written to it meanwhile.
-        let has_nothing = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
-        match (self.was_there, self.size) {
+        let is_hole = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
+        match (self.existed, self.size) {
             (false, _) => fs::remove_file(image)?,
-            (true, Some(_)) if has_nothing() => {
+            (true, Some(_)) if is_hole() => {
                 File::options().write(true).open(image)?.set_len(0)?;
             }
             (true, _) => {}
@@ -239,7 +240,7 @@ impl New {
     /// Removes a filesystem that could not be filled. No other process can write to the image,
     /// since the caller has it open for writing.
     fn unmake(&self, image: &Path, device: &dyn Device, fsid: Uuid) -> Result<()> {
-        let was_empty = self.was_there && self.size.is_some();
+        let was_empty = self.existed && self.size.is_some();
         if unmake(device, fsid)? && was_empty {
             File::options().write(true).open(image)?.set_len(0)?;
         }
@@ -265,13 +266,13 @@ fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
 }
 
 /// Returns the new size of an empty file; `None` for anything else, which keeps its size.
-fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<Option<u64>> {
-    if there.is_file() && there.len() == 0 {
+fn size_of_empty(args: &MkfsArgs, options: &Options, metadata: &Metadata) -> Result<Option<u64>> {
+    if metadata.is_file() && metadata.len() == 0 {
         let size = size(args, options)?;
         size.map_or(Ok(()), check_size)?;
         return Ok(size);
     }
-    let fits = args.size.is_none_or(|size| there.is_file() && there.len() == size);
+    let fits = args.size.is_none_or(|size| metadata.is_file() && metadata.len() == size);
     ensure!(fits, "file exists; --size only applies to new files");
     Ok(None)
 }

@@ -121,18 +121,18 @@ impl<'a> MountTarget<'a> {
         if self.args.notify_ready {
             ready::notify()?;
         }
-        let of_thread = Arc::clone(&shared);
+        let mounts = Arc::clone(&shared);
         let handle = signals.handle();
-        let ender = move || {
+        let stopper = move || {
             for _ in signals.forever() {
-                of_thread.stop();
+                mounts.stop();
             }
         };
-        let ender = thread::Builder::new().spawn(ender).context("cannot start a thread")?;
+        let stopper = thread::Builder::new().spawn(stopper).context("cannot start a thread")?;
         let ended = shared.serve_with(mounted, control);
         let others = shared.join_others();
         handle.close();
-        ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
+        stopper.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
         ended?;
         Ok(if others { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -18,8 +18,9 @@ use crate::cli::output::print_json;
 use crate::cli::report::{ignore_closed_pipe, warn};
 use crate::cli::text;
 
-/// The time before the progress of a copy is shown, and between two updates.
+/// The time before the progress of a copy is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+/// The time between two updates.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `work` and shows its progress; a signal stops it.

@@ -15,9 +15,10 @@ use userbtrfs::mount::control::is_mounted;
 
 use crate::cli::host::image::ImageArgs;
 
-/// The time for which an attempt is repeated, and the pause between two attempts.
+/// The time for which an attempt is repeated.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
+/// The pause between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Repeats `attempt` until it succeeds, fails with an error that is not busy, or the time is over.
 pub(in crate::cli) fn retry<T, E>(
@@ -27,7 +28,9 @@ pub(in crate::cli) fn retry<T, E>(
     let deadline = Instant::now() + RETRY_TIME;
     loop {
         match attempt() {
-            Err(error) if is_busy(&error) && Instant::now() < deadline => thread::sleep(PAUSE),
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                thread::sleep(RETRY_INTERVAL);
+            }
             done => return done,
         }
     }

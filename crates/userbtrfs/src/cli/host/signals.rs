@@ -30,6 +30,7 @@ pub(in crate::cli) struct Signals {
 /// True if there is no guard. A handler, once installed, stays installed, so that it has to apply
 /// the default action while this is true.
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+/// Set once the default actions are registered, on the condition of `IDLE`.
 static HAS_DEFAULTS: OnceLock<()> = OnceLock::new();
 
 /// The filesystem of a prompt, as long as it is open.

@@ -84,12 +84,12 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let mut session = Session::open(global, root, access)?;
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();
-    let mut worst = ExitCode::SUCCESS;
-    let mut is_unread = false;
-    let kept = PromptFilesystem::default();
+    let mut exit_code = ExitCode::SUCCESS;
+    let mut is_input_left = false;
+    let shared = PromptFilesystem::default();
     if prompt {
-        *kept.lock().expect("no holder panics") = Some(session.filesystem.clone());
-        handle_prompt_signals(Arc::clone(&kept))?;
+        *shared.lock().expect("no holder panics") = Some(session.filesystem.clone());
+        handle_prompt_signals(Arc::clone(&shared))?;
     }
     loop {
         if prompt {
@@ -101,47 +101,47 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
             break;
         }
         session.begin(global);
-        match do_line(&mut session, &line) {
+        match run_line(&mut session, &line) {
             Ok(Next::Line(code)) if code == ExitCode::SUCCESS => {}
-            Ok(Next::Line(code)) => worst = code,
+            Ok(Next::Line(code)) => exit_code = code,
             Ok(Next::Close) => break,
             Ok(Next::Crash) => {
-                kept.lock().expect("no holder panics").take();
+                shared.lock().expect("no holder panics").take();
                 session.filesystem.abandon();
-                return Ok(worst);
+                return Ok(exit_code);
             }
             Err(error) if is_closed_pipe(&error) => {
                 if exit_code_so_far() != ExitCode::SUCCESS {
-                    worst = ExitCode::FAILURE;
+                    exit_code = ExitCode::FAILURE;
                 }
-                is_unread = true;
+                is_input_left = true;
                 break;
             }
             Err(error) => {
                 print_error(&message(&error));
-                worst = ExitCode::FAILURE;
+                exit_code = ExitCode::FAILURE;
                 // The signal stops the whole script.
                 if error.is::<Interrupted>() && !prompt {
                     session.stop()?;
                     end_by_signal();
-                    return Ok(worst);
+                    return Ok(exit_code);
                 }
                 forget_signal();
             }
         }
     }
-    kept.lock().expect("no holder panics").take();
+    shared.lock().expect("no holder panics").take();
     session.close()?;
     // Only now is the rest of the input read: its writer may wait until the image is closed.
-    if is_unread && !input.is_terminal() && is_line_left(&mut input) {
+    if is_input_left && !input.is_terminal() && has_further_command(&mut input) {
         print_error("stdout closed; remaining commands skipped");
-        worst = ExitCode::FAILURE;
+        exit_code = ExitCode::FAILURE;
     }
-    Ok(worst)
+    Ok(exit_code)
 }
 
 /// Returns true if the rest of the input holds a line that is not `exit`, `quit` or `sync`.
-fn is_line_left(input: &mut impl BufRead) -> bool {
+fn has_further_command(input: &mut impl BufRead) -> bool {
     let is_end = |words: &[Vec<u8>]| match words {
         [] => true,
         [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&**word),
@@ -151,7 +151,7 @@ fn is_line_left(input: &mut impl BufRead) -> bool {
     lines.any(|line| !words(&line).is_ok_and(|words| is_end(&words)))
 }
 
-fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
+fn run_line(session: &mut Session, line: &[u8]) -> Result<Next> {
     let words = words(line)?;
     if words.is_empty() {
         return Ok(Next::Line(ExitCode::SUCCESS));

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn option_without_effect_is_kept_for_the_remark() {
+    fn option_without_effect_is_accepted_and_listed() {
         let option_list = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
         assert_eq!(option_list.unwrap().ineffective, ["ssd", "space_cache=v2", "compress=no"]);
         let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];

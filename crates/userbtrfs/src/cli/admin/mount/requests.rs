@@ -161,7 +161,7 @@ impl ServedMount {
         let served = Arc::clone(self);
         Answer::Parts(Box::new(move |reply_stream| {
             let number = served.follow(Follower { number: 0, format, reply_stream, lost: 0 });
-            Box::new(Following { served, number })
+            Box::new(FollowerGuard { served, number })
         }))
     }
 
@@ -215,12 +215,12 @@ impl Follower {
 }
 
 /// A guard of an entry in the list of followers.
-struct Following {
+struct FollowerGuard {
     served: Arc<ServedMount>,
     number: u64,
 }
 
-impl Drop for Following {
+impl Drop for FollowerGuard {
     fn drop(&mut self) {
         let mut list = self.served.followers.list();
         list.retain(|follower| follower.number != self.number);
