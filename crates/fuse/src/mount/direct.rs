@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::stat;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags as SystemFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use rustix::process::{getgid, getuid};
 
 use super::error::MountError;
@@ -20,7 +20,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let wrong = |error| MountError::Point { path: point.to_owned(), error };
     let mode = stat(point).map_err(wrong)?.st_mode;
     let data = CString::new(data(&device, mode, options)).map_err(|_| MountError::Nul)?;
-    let flags = system_flags(options.flags);
+    let flags = options.flags.to_system();
     let source = options.shown_source();
     let failed = |error| MountError::System { call: "mount", path: point.to_owned(), error };
     rustix::mount::mount(source, point, kind(options), flags, data.as_c_str()).map_err(failed)?;
@@ -74,23 +74,6 @@ fn data(device: &OwnedFd, mode: u32, options: &MountOptions) -> String {
     data
 }
 
-fn system_flags(flags: MountFlags) -> SystemFlags {
-    let pairs = [
-        (MountFlags::READ_ONLY, SystemFlags::RDONLY),
-        (MountFlags::NO_SUID, SystemFlags::NOSUID),
-        (MountFlags::NO_DEV, SystemFlags::NODEV),
-        (MountFlags::NO_EXEC, SystemFlags::NOEXEC),
-        (MountFlags::NO_ATIME, SystemFlags::NOATIME),
-        (MountFlags::SYNCHRONOUS, SystemFlags::SYNCHRONOUS),
-        (MountFlags::NO_SYMLINK_FOLLOW, SystemFlags::NOSYMFOLLOW),
-        (MountFlags::LAZY_TIME, SystemFlags::LAZYTIME),
-    ];
-    pairs
-        .into_iter()
-        .filter(|(ours, _)| flags.contains(*ours))
-        .fold(SystemFlags::empty(), |all, (_, system)| all | system)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,11 +97,5 @@ mod tests {
         assert!(text.ends_with(",allow_other,default_permissions,blksize=4096"), "{text}");
         assert_eq!(kind(&options), "fuseblk.x");
         assert_eq!(kind(&MountOptions::default()), "fuse");
-    }
-
-    #[test]
-    fn flags_become_those_of_the_system() {
-        let flags = MountFlags::READ_ONLY | MountFlags::NO_ATIME | MountFlags::ALLOW_OTHER;
-        assert_eq!(system_flags(flags), SystemFlags::RDONLY | SystemFlags::NOATIME);
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use bitflags::bitflags;
+use rustix::mount::MountFlags as SystemFlags;
 
 bitflags! {
     /// Mount flags, as in mount(8).
@@ -28,6 +29,26 @@ bitflags! {
         const NO_SYMLINK_FOLLOW = 1 << 8;
         /// Times are written with other changes of the inode. The helper may not know it.
         const LAZY_TIME = 1 << 9;
+    }
+}
+
+impl MountFlags {
+    /// Returns the flags of mount(2); those that only FUSE knows are left out.
+    pub fn to_system(self) -> SystemFlags {
+        let pairs = [
+            (Self::READ_ONLY, SystemFlags::RDONLY),
+            (Self::NO_SUID, SystemFlags::NOSUID),
+            (Self::NO_DEV, SystemFlags::NODEV),
+            (Self::NO_EXEC, SystemFlags::NOEXEC),
+            (Self::NO_ATIME, SystemFlags::NOATIME),
+            (Self::SYNCHRONOUS, SystemFlags::SYNCHRONOUS),
+            (Self::NO_SYMLINK_FOLLOW, SystemFlags::NOSYMFOLLOW),
+            (Self::LAZY_TIME, SystemFlags::LAZYTIME),
+        ];
+        pairs
+            .into_iter()
+            .filter(|(ours, _)| self.contains(*ours))
+            .fold(SystemFlags::empty(), |all, (_, system)| all | system)
     }
 }
 
@@ -76,5 +97,16 @@ impl MountOptions {
             (source, subtype) if source.is_empty() => OsStr::new(subtype),
             (source, _) => source,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_become_those_of_the_system() {
+        let flags = MountFlags::READ_ONLY | MountFlags::NO_ATIME | MountFlags::ALLOW_OTHER;
+        assert_eq!(flags.to_system(), SystemFlags::RDONLY | SystemFlags::NOATIME);
     }
 }
