@@ -59,10 +59,10 @@ mod unreported_errors;
 mod xattrs;
 
 pub use group::MountGroup;
-pub use mounted::{EndError, Mounted, Options, StatsHandle, UnmountHandle};
+pub use mounted::{EndError, Mounted, Options, StartError, StatsHandle, UnmountHandle};
 /// The part of the FUSE crate's API that mounts a directory.
 pub use userbtrfs_fuse::{
-    Mount, MountError, MountFlags, MountMethod, MountOptions, Opcode, SessionError, StartError,
+    Mount, MountError, MountFlags, MountMethod, MountOptions, Opcode, SessionError,
 };
 
 use userbtrfs_engine::api::Error;

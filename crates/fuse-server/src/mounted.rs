@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use userbtrfs_engine::api::{self, Filesystem};
-use userbtrfs_fuse::{
-    Config, InitFlags, Mount, MountError, Opcode, Session, SessionError, StartError,
-};
+use userbtrfs_fuse::{Config, InitFlags, Mount, MountError, Opcode, Session, SessionError};
 use userbtrfs_sync::Arc;
 
 use crate::group::MountGroup;
@@ -53,6 +51,17 @@ pub struct StatsHandle {
     served: Arc<FuseServer>,
 }
 
+/// An error at the start of a mount.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The last mount of the group has ended: the filesystem is closing.
+    #[error("is being unmounted")]
+    Closing,
+    /// The filesystem could not be served.
+    #[error(transparent)]
+    Session(#[from] userbtrfs_fuse::StartError),
+}
+
 /// An error at the end of a mount.
 #[derive(Debug, Error)]
 pub enum EndError {
@@ -71,8 +80,8 @@ impl Mounted {
         filesystem: Filesystem,
         options: &Options,
     ) -> Result<Self, StartError> {
-        let served =
-            Arc::new(FuseServer::new(filesystem, options.device.clone(), options.group.join()));
+        let member = options.group.join().ok_or(StartError::Closing)?;
+        let served = Arc::new(FuseServer::new(filesystem, options.device.clone(), member));
         let mut config = Config { flags: InitFlags::LOCAL_DISK, ..Config::default() };
         config.threads = options.threads.unwrap_or(config.threads);
         let server = Arc::clone(&served);
@@ -107,12 +116,11 @@ impl Mounted {
     }
 
     /// Waits until it is unmounted or stopped; some requests may still be in progress. The caller
-    /// then calls [`Mounted::end`], which an opener of the image already waits for.
+    /// then calls [`Mounted::end`], which an opener of the image already waits for if this was the
+    /// last mount of its group. Another mount of the group is refused from then on.
     pub fn wait(&self) {
         self.session.wait_over();
-        if self.served.context.member.is_last() {
-            self.served.context.filesystem.mark_closing();
-        }
+        self.served.leave_group();
     }
 
     /// Waits until it is unmounted or stopped, makes everything durable, and closes.

@@ -57,6 +57,11 @@ impl FuseServer {
         self.failed.lock().take().map_or(Ok(()), Err)
     }
 
+    /// Leaves the group of mounts; returns whether no mount is left in it.
+    pub(crate) fn leave_group(&self) -> bool {
+        self.syncs().leave_group()
+    }
+
     fn attributes(&self) -> AttributeOps<'_> {
         AttributeOps { context: &self.context }
     }

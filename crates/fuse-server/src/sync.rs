@@ -28,15 +28,22 @@ impl SyncOps<'_> {
         self.syncfs()
     }
 
+    /// Leaves the group. If no mount is left in it, openers of the image wait for the end from now
+    /// on. Returns whether that is so.
+    pub(crate) fn leave_group(&self) -> bool {
+        let is_last = self.context.member.leave();
+        if is_last {
+            self.context.filesystem.mark_closing();
+        }
+        is_last
+    }
+
     /// Releases the inodes without a name and makes everything durable, so that nothing is left to
     /// be written or discarded. Called when there are no more requests. If it is the last mount,
     /// openers of the image wait for the end from now on.
     pub(crate) fn finish(&self) -> api::Result<()> {
-        let Context { filesystem, member, lookup_counts, .. } = self.context;
-        let is_last = member.is_last();
-        if is_last {
-            filesystem.mark_closing();
-        }
+        let Context { filesystem, lookup_counts, .. } = self.context;
+        let is_last = self.leave_group();
         drop(lookup_counts.clear());
         // After a shutdown the error is expected: its caller chose what is durable.
         let is_shut_down = filesystem.is_shut_down();

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use userbtrfs_engine::api::{Error, OpenOptions};
-use userbtrfs_fuse_server::{MountFlags, MountOptions, Opcode};
+use userbtrfs_fuse_server::{
+    Mount, MountFlags, MountGroup, MountOptions, Mounted, Opcode, Options, StartError,
+};
 use userbtrfs_testkit::walk_linux;
 
 use crate::support::{Ours, Site, mount_options, pattern, shell};
@@ -45,6 +47,39 @@ fn a_mount_that_is_stopped_in_use_is_committed() {
         assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
         assert_eq!(fs::read_dir(root).unwrap().count(), 1);
     });
+}
+
+/// The filesystem is closing once the last mount has ended: a mount that is handed over at that
+/// moment is refused, and an opener waits for the end.
+#[test]
+fn mount_of_a_group_after_the_end_of_its_last_one_is_refused() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let group = MountGroup::default();
+    let filesystem = OpenOptions::new().write(true).open(site.image()).unwrap();
+    let again = filesystem.reopened(&OpenOptions::new()).unwrap();
+    let another = filesystem.reopened(&OpenOptions::new()).unwrap();
+    let start = |name, filesystem| {
+        let point = site.at(name);
+        fs::create_dir(&point).unwrap();
+        let mount = Mount::new(&point, &mount_options()).unwrap();
+        let options = Options { threads: Some(2), device: site.image(), group: group.clone() };
+        Mounted::start(mount, filesystem, &options)
+    };
+    let first = start("first", filesystem).unwrap();
+    let second = start("second", again).unwrap();
+    first.unmount_handle().unmount().unwrap();
+    first.wait();
+    first.end().unwrap();
+    assert!(!group.is_over());
+    fs::write(site.at("second/file"), "content").unwrap();
+    second.unmount_handle().unmount().unwrap();
+    second.wait();
+    assert!(matches!(start("third", another), Err(StartError::Closing)));
+    assert_eq!(fs::read_dir(site.at("third")).unwrap().count(), 0, "nothing is mounted there");
+    second.end().unwrap();
+    let opened = OpenOptions::new().open(site.image()).unwrap();
+    assert_eq!(opened.read("file").unwrap(), b"content");
 }
 
 /// A mount that is no longer found at its mount point loses nothing, either, and another mount that

@@ -5,7 +5,8 @@
 //!    one of them. A mount of a subvolume that is visible in another mount is therefore a bind
 //!    mount of its directory there, and a subvolume that contains a mounted one is refused.
 //! 2. A mount of any other subvolume is a FUSE session of its own, on the same open filesystem.
-//! 3. Mounts begin and end under one lock, so that none is added to a filesystem that is closing.
+//! 3. No mount is added to a filesystem that is closing: the group of the mounts, which marks the
+//!    filesystem as closing when the last one leaves it, refuses another from then on.
 //! 4. The image is closed when the last mount has ended, before the asker of its unmount is
 //!    answered.
 
@@ -16,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::mount::MountFlags as SystemFlags;
 use userbtrfs::device::{DropWritesDevice, FileDevice};
 use userbtrfs::mount::control::{self, Control};
 use userbtrfs::mount::{
-    KIND, Mount, MountFlags, MountGroup, MountOptions, Mounted, Options, UnmountHandle,
+    KIND, Mount, MountFlags, MountGroup, MountOptions, Mounted, Options, StartError, UnmountHandle,
 };
 use userbtrfs::{Filesystem, TreeId};
 
@@ -50,8 +51,6 @@ pub(super) struct SharedMounts {
 #[derive(Default)]
 struct Live {
     mounts: Vec<LiveMount>,
-    /// Whether the last one has ended: there will be no other.
-    is_over: bool,
 }
 
 struct LiveMount {
@@ -115,12 +114,11 @@ impl SharedMounts {
     pub(super) fn serve_with(&self, mounted: Mounted, control: Option<Control>) -> Result<()> {
         mounted.wait();
         let number = mounted.number();
-        // Ended with the lock held: nothing is added to a filesystem that closes.
         let mut live = self.live();
         live.mounts
             .retain(|mount| mount.number != number || mount.handle.point() != mounted.point());
-        live.is_over = live.mounts.is_empty();
-        if let (false, Some(device), Some(number)) = (live.is_over, self.device.upgrade(), number) {
+        let is_over = live.mounts.is_empty();
+        if let (false, Some(device), Some(number)) = (is_over, self.device.upgrade(), number) {
             device.withdraw_mount(number);
         }
         drop(live);
@@ -172,7 +170,7 @@ impl SharedMounts {
         ensure!(is_same, "is locked: another part of it is mounted");
         ensure!(filesystem.is_writable() || option_list.is_read_only(), "is mounted read-only");
         let mut live = self.live();
-        ensure!(!live.is_over, BEING_UNMOUNTED);
+        ensure!(!self.group.is_over(), BEING_UNMOUNTED);
         let filesystem = filesystem.reopened(&option_list.to_open())?;
         let subvolume = filesystem.root().inode().id().subvolume;
         option_list.check_subvolume(subvolume)?;
@@ -214,7 +212,10 @@ impl SharedMounts {
             device: device.into(),
             group: self.group.clone(),
         };
-        Ok(Mounted::start(mount, filesystem, &options)?)
+        Mounted::start(mount, filesystem, &options).map_err(|error| match error {
+            StartError::Closing => anyhow!(ENDING),
+            StartError::Session(error) => error.into(),
+        })
     }
 }
 
@@ -282,16 +283,9 @@ pub(super) fn bind(number: u64, path: &Path, dir: &Path, option_list: &OptionLis
     ensure!(found == number, "is mounted at {}, where something else is found", path.display());
     ensure!(path != dir, "is mounted at {} already", path.display());
     rustix::mount::mount_bind(path, dir).with_context(|| dir.display().to_string())?;
-    let pairs = [
-        (MountFlags::READ_ONLY, SystemFlags::RDONLY),
-        (MountFlags::NO_SUID, SystemFlags::NOSUID),
-        (MountFlags::NO_DEV, SystemFlags::NODEV),
-        (MountFlags::NO_EXEC, SystemFlags::NOEXEC),
-        (MountFlags::NO_ATIME, SystemFlags::NOATIME),
-        (MountFlags::NO_SYMLINK_FOLLOW, SystemFlags::NOSYMFOLLOW),
-    ];
-    let set = pairs.into_iter().filter(|(ours, _)| option_list.flags.contains(*ours));
-    let flags = set.fold(SystemFlags::empty(), |all, (_, flag)| all | flag);
+    // The other flags are those of the filesystem, and not of a mount of it.
+    let of_filesystem = MountFlags::SYNCHRONOUS | MountFlags::LAZY_TIME;
+    let flags = (option_list.flags - of_filesystem).to_system();
     if !flags.is_empty() {
         let done = rustix::mount::mount_remount(dir, SystemFlags::BIND | flags, c"");
         done.with_context(|| dir.display().to_string())?;
