@@ -69,6 +69,48 @@ const MEMORY_MIN: u64 = 4 << 20;
 /// About the memory of an inode.
 const INODE_BYTES: usize = 1 << 10;
 
+/// The shares of the memory bound, in sixteenths.
+struct Shares {
+    nodes: u64,
+    changed_nodes: u64,
+    file_data: u64,
+    delayed_items: u64,
+    deferred_names: u64,
+    names: u64,
+    inodes: u64,
+    reads: u64,
+}
+
+impl Shares {
+    const READING: Self = Self {
+        nodes: 7,
+        changed_nodes: 0,
+        file_data: 5,
+        delayed_items: 0,
+        deferred_names: 0,
+        names: 2,
+        inodes: 1,
+        reads: 1,
+    };
+    const WRITING: Self = Self {
+        nodes: 3,
+        changed_nodes: 2,
+        file_data: 4,
+        delayed_items: 1,
+        deferred_names: 2,
+        names: 2,
+        inodes: 1,
+        reads: 1,
+    };
+
+    const fn sum(&self) -> u64 {
+        let changes = self.changed_nodes + self.delayed_items + self.deferred_names;
+        self.nodes + self.file_data + self.names + self.inodes + self.reads + changes
+    }
+}
+
+const _: () = assert!(Shares::READING.sum() == 16 && Shares::WRITING.sum() == 16);
+
 impl Default for OpenOptions {
     fn default() -> Self {
         Self::new()
@@ -148,13 +190,16 @@ impl OpenOptions {
 
     /// Sets the memory bound of all caches together, in bytes; at least 4 MiB.
     ///
-    /// If opened read-only, half of it caches tree nodes, and three eighths file data. The rest is
-    /// for reads in flight: a [`super::FileReader`] takes up to a sixteenth of the bound, but never
-    /// more than 8 MiB. In addition, each thread that reads keeps up to 2 MiB of buffers for reuse.
+    /// If opened read-only, of sixteen parts seven cache tree nodes, five file data, two names, and
+    /// one inodes.
     ///
     /// If opened for writing, of sixteen parts three cache tree nodes, two hold changed ones, four
-    /// cache file data, of which half may be dirty, one caches inodes, one holds delayed items,
-    /// three the names of deferred directory items, and two cache names.
+    /// cache file data, of which half may be dirty, one holds delayed items, two the names of
+    /// deferred directory items, two cache names, and one inodes.
+    ///
+    /// The last part is for reads in flight: a [`super::FileReader`] takes up to a sixteenth of the
+    /// bound, but never more than 8 MiB. In addition, each thread that reads keeps up to 2 MiB of
+    /// buffers for reuse.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
@@ -225,12 +270,17 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        saturating_usize(self.memory / 16 * if self.write { 3 } else { 8 })
+        self.share(|shares| shares.nodes)
+    }
+
+    fn share(&self, of: impl Fn(&Shares) -> u64) -> usize {
+        let shares = if self.write { &Shares::WRITING } else { &Shares::READING };
+        saturating_usize(self.memory / 16 * of(shares))
     }
 
     pub(crate) fn transactions(&self) -> TransactionOptions {
         let (commit_seconds, discard) = (self.commit_seconds, self.discard);
-        let dirty_max = saturating_usize(self.memory / 8);
+        let dirty_max = self.share(|shares| shares.changed_nodes);
         TransactionOptions {
             commit_seconds,
             dirty_max,
@@ -255,8 +305,8 @@ impl OpenOptions {
         let partial = self.pending_log == PendingLog::SalvagePartial;
         let salvage = partial || self.pending_log == PendingLog::Salvage;
         let transactions =
-            TransactionOptions { commit_seconds: 0, only_asked: true, ..self.transactions() };
-        let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
+            TransactionOptions { commit_seconds: 0, only_asked: true, ..writing.transactions() };
+        let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), writing.nodes());
         ReplayOptions { node_cache_bytes, transactions, nodes, salvage, partial }
     }
 
@@ -275,18 +325,17 @@ impl OpenOptions {
     }
 
     pub(crate) fn nodes(&self) -> InodesOptions {
-        let share = saturating_usize(self.memory / 16);
-        let late_bytes = saturating_usize(self.memory / 8);
         InodesOptions {
-            inodes_max: share / INODE_BYTES,
-            pending_max: share,
-            late_bytes,
+            inodes_max: self.share(|shares| shares.inodes) / INODE_BYTES,
+            pending_max: self.share(|shares| shares.delayed_items),
+            names_max: self.share(|shares| shares.names),
+            late_bytes: self.share(|shares| shares.deferred_names),
             file_flags: self.file_flags(),
         }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {
-        saturating_usize(self.memory / 16 * if self.write { 4 } else { 6 })
+        self.share(|shares| shares.file_data)
     }
 
     pub(crate) fn writer(&self) -> WriteOptions {

@@ -24,9 +24,6 @@ use crate::inode::pending::reservation::DelayedReservation;
 /// finds little left.
 const EARLY: usize = 8;
 
-/// The factor by which the dentry caches may take more memory than the delayed items.
-const NAMES_SHARE: usize = 2;
-
 /// The approximate memory, in bytes, of the log state of an inode.
 const LOGGED_BYTES: usize = 128;
 
@@ -40,6 +37,8 @@ pub(crate) struct InodesOptions {
     pub(crate) inodes_max: usize,
     /// Bytes of delayed items above which they are flushed.
     pub(crate) pending_max: usize,
+    /// Bytes of all cached names.
+    pub(crate) names_max: usize,
     /// Bytes of deferred DIR_ITEMs above which these are flushed, too.
     pub(crate) late_bytes: usize,
     /// Flags of each new file, in addition to those inherited from its directory.
@@ -86,7 +85,7 @@ impl Inodes {
             tree_roots,
             options,
             table: InodeCache::new(options.inodes_max),
-            budget: Arc::new(DentryBudget::new(NAMES_SHARE * options.pending_max)),
+            budget: Arc::new(DentryBudget::new(options.names_max)),
             waiting: DelayedInodes::new(),
             late: DelayedInodes::new(),
             delayed_reservation: DelayedReservation::new(),

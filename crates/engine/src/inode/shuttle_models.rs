@@ -74,6 +74,7 @@ impl World {
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         transactions.register(vec![flusher]).unwrap();
+            names_max: 128 << 10,
         let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
         let mut world = Self { device, transactions, namespace, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());

@@ -28,6 +28,7 @@ use crate::inode::testing::item_of;
 const OPTIONS: InodesOptions = InodesOptions {
     inodes_max: 1000,
     pending_max: 64 << 20,
+    names_max: 128 << 20,
     late_bytes: 64 << 20,
     file_flags: InodeFlags::empty(),
 };
@@ -549,7 +550,8 @@ fn list_positions_are_stable_while_directory_changes() {
 #[test]
 fn deferred_names_are_flushed_in_parts_under_memory_pressure() {
     const LATE: usize = 8 << 10;
-    let bounds = InodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
+    let bounds =
+        InodesOptions { pending_max: 16 << 10, names_max: 32 << 10, late_bytes: LATE, ..OPTIONS };
     // Nothing is flushed or committed except by the calls here.
     let asked = TransactionOptions { only_asked: true, ..TransactionOptions::default() };
     let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
