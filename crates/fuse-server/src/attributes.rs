@@ -119,9 +119,6 @@ impl AttributeOps<'_> {
     pub(crate) fn setattr(&self, request: &Request, changes: &Changes) -> Result<Stat, Errno> {
         let caller = &request.caller;
         let inode = self.context.inode(request.node);
-        if changes.size.is_some() {
-            self.context.unreported_errors.forget(inode.id());
-        }
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
         if changes.kill_suid_sgid || says_nothing {
@@ -151,6 +148,9 @@ impl AttributeOps<'_> {
             None => inode.set_attributes(&wanted(changes)),
         };
         set.map_err(errno)?;
+        if changes.size.is_some() {
+            self.context.unreported_errors.forget(inode.id());
+        }
         self.stat_of(&inode)
     }
 }

@@ -6,8 +6,8 @@
 //! 2. After an error the kernel caches no attributes of the file, so a write(2) to it requests them
 //!    for its descriptor: that request fails with the error. A read past the end of the file and a
 //!    seek to the end request them, too, so only a caller that is seen to write gets the error.
-//! 3. An error is reported once. It is dropped with the data: at a truncation, or when the kernel
-//!    forgets the file.
+//! 3. An error is reported once. It is dropped with the data: after a change of the size that was
+//!    done, or when the kernel forgets the file.
 
 use std::collections::HashMap;
 

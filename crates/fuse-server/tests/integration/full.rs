@@ -125,6 +125,28 @@ fn reader_does_not_take_the_error_of_the_writer() {
     });
 }
 
+/// The error is dropped with the data, but not if the data stays.
+#[test]
+fn size_change_that_fails_keeps_the_error_of_the_writer() {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    site.with_ours(|root| {
+        let file = File::create_new(root.join("large")).unwrap();
+        let zeros = vec![0; usize::try_from(2 * IMAGE_BYTES).unwrap()];
+        assert_eq!(file.write_at(&zeros, 0).unwrap(), zeros.len());
+        thread::sleep(Duration::from_millis(1500));
+        ioctl_setflags(&file, IFlags::IMMUTABLE).unwrap();
+        let refused = file.set_len(0).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
+        ioctl_setflags(&file, IFlags::empty()).unwrap();
+        let told = file.write_at(&zeros[..4096], 0).unwrap_err();
+        assert_eq!(Errno::from_io_error(&told), Some(Errno::NOSPC));
+        // After a change that is done there is none left.
+        file.set_len(0).unwrap();
+        file.write_at(&zeros[..4096], 0).unwrap();
+    });
+}
+
 /// Direct I/O gets the error, too.
 #[test]
 fn direct_write_without_an_error_is_complete() {
