@@ -270,8 +270,11 @@ impl ReplyStream {
         match send(&self.0, part, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == part.len() => Sent::Whole,
             Err(Errno::AGAIN) => Sent::Lost,
-            // The rest of a part would pass for another one.
-            Ok(_) | Err(_) => Sent::Gone,
+            // The rest of a part would pass for another one, so nothing may follow.
+            Ok(_) | Err(_) => {
+                let _ = self.0.shutdown(std::net::Shutdown::Both);
+                Sent::Gone
+            }
         }
     }
 }
@@ -308,6 +311,20 @@ mod tests {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
+    }
+
+    #[test]
+    fn reader_of_a_stream_reaches_the_end_after_a_part_that_was_cut() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let stream = ReplyStream(ours);
+        assert_eq!(stream.send(b"first"), Sent::Whole);
+        let large = vec![b'x'; 64 << 20];
+        assert_eq!(stream.send(&large), Sent::Gone);
+        let mut all = Vec::new();
+        theirs.read_to_end(&mut all).unwrap();
+        assert!(all.starts_with(b"first") && all.len() < large.len(), "{}", all.len());
+        assert_eq!(stream.send(b"later"), Sent::Gone);
     }
 
     #[test]
