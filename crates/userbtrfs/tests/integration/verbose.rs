@@ -67,6 +67,22 @@ fn chmod_prints_old_and_new_mode() {
 }
 
 #[test]
+fn setfattr_prints_attribute_and_path() {
+    let made = Made::new();
+    made.does("truncate -s 0", &["/f", "/g"]);
+    let set = ["set attribute 'user.a' of '/f'", "set attribute 'user.a' of '/g'"];
+    let value = ["-n", "user.a", "-v", "b", "/f", "/g"];
+    assert_eq!(steps(&made, "setfattr --verbose", &value), set);
+    assert!(steps(&made, "setfattr", &value).is_empty());
+    assert!(steps(&made, "setfattr --verbose -q", &value).is_empty());
+    let removed = ["removed attribute 'user.a' of '/f'"];
+    assert_eq!(steps(&made, "setfattr --verbose", &["-x", "user.a", "/f"]), removed);
+    let ran = made.verb("setfattr --verbose", &["-x", "user.a", "/f", "/g"]);
+    let line = &b"removed attribute 'user.a' of '/g'\n"[..];
+    assert_eq!((ran.code, &ran.stdout[..]), (Some(1), line));
+}
+
+#[test]
 fn cp_prints_source_and_copy_of_each_file() {
     let made = Made::new();
     made.does("mkdir -p", &["/a/b", "/into"]);

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::XattrMode;
+use userbtrfs::{Quoted, XattrMode};
 
+use crate::cli::args::Global;
 use crate::cli::paths::{Traversal, each_inode};
+use crate::cli::report::progress;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding::decode;
 
@@ -40,12 +42,18 @@ impl RunVerb for SetfattrArgs {
             decode(value.as_encoded_bytes()).with_context(|| value.display().to_string())
         })?;
         let traversal = Traversal { recursive: false, follow: !self.no_dereference };
-        each_inode(&session.filesystem, &self.paths, traversal, |_, inode| {
+        // The option takes the place of the global one.
+        let global = Global { verbose: self.verbose, ..session.global.clone() };
+        each_inode(&session.filesystem, &self.paths, traversal, |path, inode| {
             if let Some(name) = &self.name {
                 inode.set_xattr(name.as_encoded_bytes(), &value, XattrMode::Either)?;
+                let name = Quoted(name.as_encoded_bytes());
+                progress(&global, || format!("set attribute '{name}' of '{}'", Quoted(path)))?;
             }
             if let Some(name) = &self.remove {
                 inode.remove_xattr(name.as_encoded_bytes())?;
+                let name = Quoted(name.as_encoded_bytes());
+                progress(&global, || format!("removed attribute '{name}' of '{}'", Quoted(path)))?;
             }
             Ok(())
         })
