@@ -57,4 +57,7 @@ pub enum DumpError {
     /// There is no such tree.
     #[error("there is no tree {0}")]
     NoTree(TreeId),
+    /// The tree was not found, and part of the root tree is damaged, which was reported.
+    #[error("tree {0} was not found: the root tree is damaged")]
+    LostTree(TreeId),
 }

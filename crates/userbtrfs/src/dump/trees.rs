@@ -92,6 +92,7 @@ impl Dump<'_> {
             (TreeId::CHUNK, _) => self.headed("chunk tree", self.chunk_root()),
             (TreeId::TREE_LOG, Some(log)) => self.headed("log root tree", log),
             _ => match self.trees_in(root, &|key| key.objectid == tree.0)? {
+                0 if self.report_damage(root)? > 0 => Err(DumpError::LostTree(tree)),
                 0 => Err(DumpError::NoTree(tree)),
                 _ => self.totals(),
             },
@@ -122,8 +123,22 @@ impl Dump<'_> {
             }
             Ok(())
         };
-        // Damage in the tree at `roots` is reported when that tree is dumped.
+        // Damage in the tree at `roots` is reported when that tree is dumped, or if no tree was
+        // found in it.
         visit(volume, roots, 0, &mut |_| (), &mut each)?;
+        Ok(count)
+    }
+
+    /// Reports the damaged blocks of a tree, and returns their number.
+    fn report_damage(&mut self, root: Root) -> Result<u64, DumpError> {
+        let mut count = 0;
+        let mut report = |error: &ReadError| {
+            count += 1;
+            (self.damaged)(error);
+        };
+        for level in (0..=root.expected.level).rev() {
+            visit(self.volume, root, level, &mut report, &mut |_| Ok(()))?;
+        }
         Ok(count)
     }
 

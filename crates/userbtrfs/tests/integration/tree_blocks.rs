@@ -5,7 +5,7 @@ use userbtrfs::{
 };
 use userbtrfs_image_builder::{ImageEditor, RawBlock, header, put_u32, put_u64, u32_at};
 
-use crate::support::command::Bench;
+use crate::support::command::{Bench, verb};
 use crate::support::golden::Unpacked;
 use crate::support::shown::{Shown, shown};
 use crate::support::{assert_says, open, small};
@@ -462,5 +462,22 @@ fn one_good_copy_of_each_block_of_a_golden_image_is_enough() {
             assert!(path.is_none(), "{}", Quoted(path.unwrap().0));
             editor.revert();
         }
+    }
+}
+
+/// A tree whose ROOT_ITEM cannot be read may exist.
+#[test]
+fn dump_of_tree_reports_damage_of_root_tree_that_hides_it() {
+    let mut editor = small();
+    let dump = |editor: &ImageEditor, tree: &str| {
+        verb("dump tree", &Bench::new(editor).image(), &["-t", tree]).bad()
+    };
+    assert_says(&dump(&editor, "4000"), &["there is no tree 4000"]);
+    let root = editor.root(TreeId::ROOT).unwrap();
+    editor.edit_block(root, |block| block[header::FSID] ^= 1);
+    for (tree, name) in [("5", "FS_TREE"), ("4000", "4000")] {
+        let lost = format!("tree {name} was not found: the root tree is damaged");
+        let damage = format!("tree block {root} of tree");
+        assert_says(&dump(&editor, tree), &[&damage, "belongs to filesystem", &lost]);
     }
 }
