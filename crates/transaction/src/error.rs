@@ -56,6 +56,24 @@ pub enum Error {
         /// The key of the item.
         key: Key,
     },
+    /// A tree has unknown flags; Linux does not mount such a filesystem.
+    #[error("cannot be opened for writing: {tree}: unknown root flags {flags:#x}")]
+    RootFlags {
+        /// The tree.
+        tree: TreeId,
+        /// All of its flags.
+        flags: u64,
+    },
+    /// An inode in the root of a tree has unknown flags; Linux does not mount such a filesystem.
+    #[error("cannot be opened for writing: {tree}: unknown flags {flags:#x} of inode {inode}")]
+    InodeFlags {
+        /// The tree.
+        tree: TreeId,
+        /// The number of the inode.
+        inode: u64,
+        /// All of its flags.
+        flags: u64,
+    },
     /// An earlier failure turned the filesystem read-only.
     #[error("the filesystem has turned read-only: {0}")]
     ReadOnly(String),

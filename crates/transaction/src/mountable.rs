@@ -6,7 +6,10 @@
 //! 2. Only root blocks are checked, as in Linux: damage below them is an error where it is used.
 
 use userbtrfs_btree::{ReadAhead, Tree};
-use userbtrfs_format::{CompatRoFlags, DevReplaceItem, ItemKind, Key, TreeId};
+use userbtrfs_format::{
+    CompatRoFlags, DevReplaceItem, FileKind, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key,
+    RootFlags, RootItem, TreeId,
+};
 
 use crate::error::{Error, Result};
 use crate::roots::TreeRoots;
@@ -21,6 +24,9 @@ const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
 /// States of a replacement that is not in progress: never started, finished, cancelled.
 const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
+/// The key of the root directory of the top level.
+const TOP_DIRECTORY: Key = Key::new(256, ItemKind::INODE_ITEM, 0);
+
 /// The trees without which Linux does not mount.
 const REQUIRED: [TreeId; 5] =
     [TreeId::EXTENT, TreeId::DEV, TreeId::CSUM, TreeId::FS, TreeId::DATA_RELOC];
@@ -29,6 +35,8 @@ const REQUIRED: [TreeId; 5] =
 /// Linux does not mount.
 pub(crate) fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
     check_roots(tree_roots)?;
+    check_top_directory(tree_roots)?;
+    check_skinny(tree_roots)?;
     let roots = tree_roots.roots();
     if has(tree_roots, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
         return Err(Error::Unwritable("a balance is running"));
@@ -68,6 +76,7 @@ fn check_roots(tree_roots: &TreeRoots) -> Result<()> {
         with(CompatRoFlags::BLOCK_GROUP_TREE, TreeId::BLOCK_GROUP),
         tree_roots.root_item(TreeId::UUID)?.map(|_| TreeId::UUID),
     ];
+    check_root_flags(tree_roots)?;
     REQUIRED
         .into_iter()
         .chain(by_feature.into_iter().flatten())
@@ -78,21 +87,79 @@ fn check_root(tree_roots: &TreeRoots, id: TreeId) -> Result<()> {
     let tree = tree_roots.tree(id)?;
     tree.load_root(tree_roots.store()).map_err(|source| Error::Root { tree: id, source })?;
     if id == TreeId::FS && tree.root().level == 0 {
-        check_owners(tree_roots, &tree)
+        check_inodes(tree_roots, &tree)
     } else {
         Ok(())
     }
 }
 
-/// Checks that each item of an inode follows the inode item or another item of that inode: Linux
-/// rejects a leaf with items of an inode cache, or of a file, that has lost its inode.
-fn check_owners(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
+/// Checks the flags of trees: Linux rejects a leaf that holds a tree with unknown ones. Of a root
+/// tree with several leaves, it reads those with the required trees.
+fn check_root_flags(tree_roots: &TreeRoots) -> Result<()> {
+    let check = |tree: TreeId, flags: RootFlags| match RootFlags::all().contains(flags) {
+        true => Ok(()),
+        false => Err(Error::RootFlags { tree, flags: flags.bits() }),
+    };
+    let roots = tree_roots.roots();
+    if roots.root().level > 0 {
+        let items = REQUIRED.into_iter().map(|id| (id, tree_roots.root_item(id)));
+        let mut found = items.filter_map(|(id, item)| Some((id, item.transpose()?)));
+        return found.try_for_each(|(id, item)| check(id, item?.flags));
+    }
+    let mut cursor = tree_roots.cursor(roots, &Key::MIN, ReadAhead::Off)?;
+    while let Some(item) = cursor.item() {
+        if item.key.kind == ItemKind::ROOT_ITEM {
+            let flags = RootItem::parse(item.data).expect(VERIFIED).flags;
+            check(TreeId(item.key.objectid), flags)?;
+        }
+        cursor.advance()?;
+    }
+    Ok(())
+}
+
+/// Checks that the root of the top level is a directory, which Linux opens when it mounts.
+fn check_top_directory(tree_roots: &TreeRoots) -> Result<()> {
+    let tree = tree_roots.tree(TreeId::FS)?;
+    let cursor = tree_roots.cursor(&tree, &TOP_DIRECTORY, ReadAhead::Off)?;
+    let found = cursor.item().filter(|item| item.key == TOP_DIRECTORY);
+    match found.map(|item| InodeItem::parse(item.data).expect(VERIFIED).kind) {
+        Some(FileKind::Directory) => Ok(()),
+        Some(_) => Err(Error::Unwritable("the root of the top level is no directory")),
+        None => Err(Error::Unwritable("the top level has no root directory")),
+    }
+}
+
+/// Checks that the extent tree has no METADATA_ITEMs, by that of its own root, if the feature that
+/// allows them is missing.
+fn check_skinny(tree_roots: &TreeRoots) -> Result<()> {
+    if tree_roots.store().volume().superblock().incompat.contains(IncompatFlags::SKINNY_METADATA) {
+        return Ok(());
+    }
+    let tree = tree_roots.tree(TreeId::EXTENT)?;
+    let key = Key::new(tree.root().logical.0, ItemKind::METADATA_ITEM, 0);
+    if has(tree_roots, &tree, key)? {
+        return Err(Error::Unwritable("METADATA_ITEMs without the feature skinny-metadata"));
+    }
+    Ok(())
+}
+
+/// Checks that each item of an inode follows the inode item or another item of that inode, and that
+/// the flags of inodes are known: Linux rejects a leaf with items of an inode cache, or of a file,
+/// that has lost its inode, and one with an inode of unknown flags.
+fn check_inodes(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
     let mut cursor = tree_roots.cursor(tree, &Key::MIN, ReadAhead::Off)?;
     let mut before: Option<u64> = None;
     while let Some(item) = cursor.item() {
         let key = item.key;
         if OF_INODE.contains(&key.kind) && before.is_some_and(|before| before != key.objectid) {
             return Err(Error::NoOwner { tree: tree.id(), key });
+        }
+        if key.kind == ItemKind::INODE_ITEM {
+            let flags = InodeItem::parse(item.data).expect(VERIFIED).flags;
+            if !InodeFlags::all().contains(flags) {
+                let (tree, inode, flags) = (tree.id(), key.objectid, flags.bits());
+                return Err(Error::InodeFlags { tree, inode, flags });
+            }
         }
         before = Some(key.objectid);
         cursor.advance()?;

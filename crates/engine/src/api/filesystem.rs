@@ -475,6 +475,8 @@ fn is_unwritable(error: &Error) -> bool {
         TransactionError::Unwritable(_)
             | TransactionError::Root { .. }
             | TransactionError::NoOwner { .. }
+            | TransactionError::RootFlags { .. }
+            | TransactionError::InodeFlags { .. }
             | TransactionError::NoTree(_)
             | TransactionError::Space(_)
     )

@@ -36,6 +36,8 @@ const DEVICE_USED: usize = 16;
 const EXTENT_LEN: usize = 24;
 /// The offset of the size in an INODE_ITEM; nbytes follows.
 const INODE_SIZE: usize = 16;
+/// The object id of an inode cache (-12).
+const INODE_CACHE: u64 = u64::MAX - 11;
 /// An offset in a ROOT_ITEM or a block that is neither a key nor an address.
 const IN_BLOCK: usize = 200;
 
@@ -125,6 +127,48 @@ fn device_size(change: impl Fn(u64) -> u64 + 'static) -> Edit {
     })
 }
 
+/// Makes the chunk tree and the superblock count bytes that the device does not have.
+fn larger_device() -> Edit {
+    let edit = device_size(|n| n + 64 * MIB);
+    Box::new(move |editor| {
+        edit(editor);
+        superblock(field::TOTAL_BYTES, |n| n + 64 * MIB)(editor);
+    })
+}
+
+/// Edits the last item of this kind in the root of a tree.
+fn last_item(tree: TreeId, kind: ItemKind, edit: impl Fn(&mut [u8]) + 'static) -> Edit {
+    items(tree, move |items| {
+        let found = items.iter_mut().rfind(|(key, _)| key.kind == kind);
+        edit(&mut found.expect("there is one").1);
+    })
+}
+
+/// Edits the item of this key in the root of a tree.
+fn item(tree: TreeId, of: Key, edit: impl Fn(&mut [u8]) + 'static) -> Edit {
+    items(tree, move |items| {
+        let found = items.iter_mut().find(|(key, _)| *key == of);
+        edit(&mut found.expect("it is there").1);
+    })
+}
+
+fn block_group(edit: impl Fn(&mut [u8]) + 'static) -> Edit {
+    last_item(TreeId::EXTENT, ItemKind::BLOCK_GROUP_ITEM, edit)
+}
+
+fn inode(number: u64, edit: impl Fn(&mut [u8]) + 'static) -> Edit {
+    item(TreeId::FS, Key::new(number, ItemKind::INODE_ITEM, 0), edit)
+}
+
+/// Returns the items of an inode cache, of the feature that Linux has removed.
+fn inode_cache(generation: u64) -> [Sample; 2] {
+    let inode = Bytes::new().u64(generation).u64(generation).u64(8192).u64(0).u64(0);
+    let inode = inode.u32(1).u64(0).u32(0o100_600).u64(0).u64(0x1b).zeros(88);
+    let extent = Bytes::new().u64(generation).u64(8192).u32(0).u8(1).u64(0).u64(0).u64(0).u64(8192);
+    let key = |kind| Key::new(INODE_CACHE, kind, 0);
+    [(key(ItemKind::INODE_ITEM), inode.build()), (key(ItemKind::EXTENT_DATA), extent.build())]
+}
+
 type Edit = Box<dyn Fn(&mut ImageEditor)>;
 
 /// Returns damage that Linux does not mount: name, edit, and text of our error.
@@ -140,10 +184,15 @@ fn refused() -> Vec<(&'static str, Edit, &'static str)> {
         let next = Key::new(key.objectid, key.kind, key.offset + 4096);
         items.push((next, sums[4..].to_vec()));
     });
+    let root = Key::new(TreeId::FS.0, ItemKind::ROOT_ITEM, 0);
+    let root_flags = item(TreeId::ROOT, root, |item| put_u64(item, 208, 1 << 5));
+    let no_top = items(TreeId::FS, |items| {
+        items.retain(|(key, _)| (key.objectid, key.kind) != (256, ItemKind::INODE_ITEM));
+    });
     // The remainder of an inode cache that was removed incompletely.
     let stray_extent = items(TreeId::FS, |items| {
         let extent = Bytes::new().u64(7).u64(8192).u32(0).u8(2).u64(0).u64(0).u64(0).u64(8192);
-        items.push((Key::new(u64::MAX - 11, ItemKind::EXTENT_DATA, 0), extent.build()));
+        items.push((Key::new(INODE_CACHE, ItemKind::EXTENT_DATA, 0), extent.build()));
     });
     let no_device_extent = items(TreeId::DEV, |items| {
         let gone = last_device_extent(items).0;
@@ -167,6 +216,20 @@ fn refused() -> Vec<(&'static str, Edit, &'static str)> {
         ("bytes used", superblock(field::BYTES_USED, |_| 4096), "invalid bytes_used 4096"),
         ("no checksum tree", no_root(TreeId::CSUM), "CSUM_TREE"),
         ("no relocation tree", no_root(TreeId::DATA_RELOC), "DATA_RELOC_TREE"),
+        ("listed device too large", larger_device(), "the chunk tree lists"),
+        ("type of block group", block_group(|item| put_u64(item, 16, 4)), "of type"),
+        ("owner of block group", block_group(|item| put_u64(item, 8, 255)), "255"),
+        ("usage of block group", block_group(|item| put_u64(item, 0, 1 << 40)), "out of range"),
+        (
+            "sector size of chunk",
+            last_item(TreeId::CHUNK, ItemKind::CHUNK_ITEM, |item| put_u32(item, 40, 512)),
+            "has a sector size of 512 bytes",
+        ),
+        ("flags of tree", root_flags, "FS_TREE: unknown root flags 0x20"),
+        ("flags of inode", inode(257, |item| put_u64(item, 64, 1 << 40)), "of inode 257"),
+        ("no root directory", no_top, "the top level has no root directory"),
+        ("root is a file", inode(256, |item| put_u32(item, 52, 0o100_755)), "no directory"),
+        ("METADATA_ITEMs", superblock(field::INCOMPAT, |n| n & !(1 << 8)), "skinny-metadata"),
         ("damaged UUID tree", damaged_root(TreeId::UUID), "UUID_TREE"),
         ("damaged checksum tree", damaged_root(TreeId::CSUM), "CSUM_TREE"),
         ("damaged relocation tree", damaged_root(TreeId::DATA_RELOC), "DATA_RELOC_TREE"),
@@ -184,6 +247,9 @@ fn damage_that_linux_refuses_is_refused_for_writing_and_names_are_read() {
         assert!(device.image().to_bytes() == before, "{name}: something was written");
         let devices: Vec<Arc<dyn Device>> = vec![device.clone()];
         let filesystem = OpenOptions::new().open_devices(devices).unwrap();
+        if name.contains("root") {
+            continue;
+        }
         let metadata = filesystem.metadata("/file").unwrap();
         assert_eq!(metadata.size, u64::try_from(FILE_LEN).unwrap(), "{name}");
         if !name.contains("checksum") {
@@ -219,6 +285,7 @@ fn sizes_that_linux_accepts_are_written_and_linux_mounts_what_is_left() {
     for (name, edit) in [
         ("smaller device in superblock", superblock(total, smaller)),
         ("smaller device in chunk tree", smaller_device),
+        ("inode cache", items(TreeId::FS, |items| items.extend(inode_cache(2)))),
     ] {
         let device = edited(edit);
         write_much(&device);

@@ -31,6 +31,22 @@ pub enum SpaceDamage {
         /// The type of the chunk.
         chunk_flags: BlockGroupFlags,
     },
+    /// A chunk has another sector size than the filesystem.
+    #[error("chunk at {chunk} has a sector size of {found} bytes")]
+    ChunkSectorSize {
+        /// The chunk.
+        chunk: Logical,
+        /// Its sector size.
+        found: u32,
+    },
+    /// A block group names an impossible owner of its chunk.
+    #[error("block group at {start} says that its chunk belongs to object {found}")]
+    ChunkObject {
+        /// Where it starts.
+        start: Logical,
+        /// The object id that it names.
+        found: u64,
+    },
     /// Data and metadata share a block group without the feature, or do not share one with it.
     #[error("block group at {start} is of type {flags:?}, which does not fit the features")]
     Mixing {

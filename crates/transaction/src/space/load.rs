@@ -17,6 +17,9 @@ use crate::error::Result;
 use crate::roots::TreeRoots;
 use crate::units::{SECTOR, VERIFIED};
 
+/// The object id of all chunks.
+const CHUNK_OBJECT: u64 = 256;
+
 /// Returns the bytes that are used in the block group of each chunk.
 pub(super) fn block_groups(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
     let superblock = tree_roots.store().volume().superblock();
@@ -35,6 +38,9 @@ pub(super) fn block_groups(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<V
 
 fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
     let start = chunk.logical;
+    if u64::from(chunk.sector_size) != SECTOR {
+        return Err(SpaceDamage::ChunkSectorSize { chunk: start, found: chunk.sector_size }.into());
+    }
     let key = Key::new(start.0, ItemKind::BLOCK_GROUP_ITEM, 0);
     let cursor = tree_roots.cursor(tree, &key, ReadAhead::Off)?;
     let found =
@@ -42,6 +48,9 @@ fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<Blo
     let item = found.ok_or(SpaceDamage::NoBlockGroup(start))?;
     let len = item.key.offset;
     let group = BlockGroupItem::parse(len, item.data).expect(VERIFIED);
+    if group.chunk_objectid != CHUNK_OBJECT {
+        return Err(SpaceDamage::ChunkObject { start, found: group.chunk_objectid }.into());
+    }
     if (len, group.flags) != (chunk.len, chunk.flags) {
         let (flags, chunk_len, chunk_flags) = (group.flags, chunk.len, chunk.flags);
         return Err(SpaceDamage::ChunkDiffers { start, len, flags, chunk_len, chunk_flags }.into());
