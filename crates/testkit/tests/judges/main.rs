@@ -47,6 +47,7 @@ mod repairs;
 mod replay;
 mod statfs;
 mod threads;
+mod trim_cuts;
 mod turns;
 mod warnings;
 mod writers;
