@@ -255,6 +255,38 @@ fn damaged_contents_are_left_out_unless_partial_ones_are_wanted() {
     }
 }
 
+/// Half a target leads somewhere else: a new symbolic link without its target is left out, also if
+/// partial contents are wanted.
+#[test]
+fn symlink_whose_target_is_damaged_is_left_out() {
+    // It fills a leaf.
+    const TARGET: usize = 3900;
+    for what in [PendingLog::Salvage, PendingLog::SalvagePartial] {
+        let lab = lab();
+        lab.create("old");
+        lab.fs.commit().unwrap();
+        let root = lab.fs.root();
+        let link = root.symlink(b"link", &[b't'; TARGET]).unwrap().id();
+        root.symlink(b"short", b"old").unwrap();
+        make_others(&root);
+        root.sync_all().unwrap();
+        drop(root);
+        let device = crashed_without_a_leaf(lab, link.number, EXTENT_DATA);
+        let fs = opened(&device, what).unwrap();
+        assert!(matches!(fs.root().lookup(b"link"), Err(Error::NotFound)), "{what:?}");
+        assert_eq!(fs.root().lookup(b"short").unwrap().read_link().unwrap(), b"old");
+        assert_eq!(fs.root().entries().count(), 2 + OTHERS);
+        let replayed = fs.replayed().unwrap();
+        let [file] = &replayed.incomplete[..] else { panic!("{replayed:?}") };
+        assert_eq!((file.inode, file.size, file.is_partial), (link, TARGET as u64, false));
+        assert_eq!(file.missing, [0..TARGET as u64]);
+        fs.close().unwrap();
+        check(&device);
+        let fs = opened(&device, PendingLog::Replay).unwrap();
+        assert_eq!(fs.root().entries().count(), 2 + OTHERS);
+    }
+}
+
 #[test]
 fn contents_whose_checksums_are_unreadable_are_left_out() {
     let (lab, numbers, _) = with_pieces();
