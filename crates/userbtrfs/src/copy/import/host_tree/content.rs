@@ -1,9 +1,10 @@
 //! The content of a file of the host.
 //!
 //! 1. A file is read up to the size that it had when it was opened, or to its end if it is shorter
-//!    by then. If that size is 0, it is read to its end, since files of `/proc` are generated.
+//!    by then. A file that the kernel generates is read to its end, whatever its size: those of
+//!    `/proc` have size 0, those of `/sys` that of a page.
 //! 2. If the host supports `SEEK_DATA`, only data is read, and holes are skipped.
-//! 3. A file that changes while it is read is kept as it was read, and is reported.
+//! 3. Any other file that changes while it is read is kept as it was read, and is reported.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -15,6 +16,20 @@ use super::super::ImportError;
 use super::super::prefetch::{Content, Piece};
 use super::failed;
 
+/// The types of filesystems whose files the kernel generates as they are read, as statfs(2) returns
+/// them: proc, sysfs, debugfs, tracefs, securityfs, configfs, cgroup and cgroup2, pstore.
+const GENERATED: [u64; 9] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6165_676c,
+];
+
 /// Bytes in a block as `stat` counts them.
 const STAT_BLOCK: u64 = 512;
 
@@ -23,6 +38,8 @@ pub(in super::super) struct FileContent {
     fd: OwnedFd,
     path: PathBuf,
     then: Version,
+    /// Whether the kernel generates it: its size and times are not those of its content.
+    is_generated: bool,
     /// The offset of the next read, and the end of the data that is being read.
     at: u64,
     data_end: u64,
@@ -48,7 +65,8 @@ impl FileContent {
         let is_full = stat.st_blocks.cast_unsigned().saturating_mul(STAT_BLOCK) >= then.size;
         // If it has holes, `find_data` is needed.
         let data_end = if is_full { then.size } else { 0 };
-        Self { fd, path, then, at: 0, data_end }
+        let is_generated = stat.st_blocks == 0 && is_generated(&fd);
+        Self { fd, path, then, is_generated, at: 0, data_end }
     }
 
     /// Advances to the next data, or to the end if there is none.
@@ -66,6 +84,9 @@ impl FileContent {
     }
 
     fn end(&self, size: u64) -> Result<Piece, ImportError> {
+        if self.is_generated {
+            return Ok(Piece::End { size, remark: None });
+        }
         let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
         let is_whole = size == self.then.size || self.then.size == 0;
         let is_same = is_whole && Version::from(&now) == self.then;
@@ -88,10 +109,16 @@ impl FileContent {
     }
 }
 
+/// Returns true if the kernel generates the files of the filesystem of this one.
+fn is_generated(fd: &OwnedFd) -> bool {
+    let kind = fs::fstatfs(fd).ok().and_then(|found| u64::try_from(found.f_type).ok());
+    kind.is_some_and(|kind| GENERATED.contains(&kind))
+}
+
 impl Content for FileContent {
     fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
         let size = self.then.size;
-        if size == 0 {
+        if self.is_generated || size == 0 {
             return self.read_on(room);
         }
         if self.at >= self.data_end && self.at < size {
