@@ -3,6 +3,7 @@
 use userbtrfs_sync::Arc;
 
 use crate::buffer::Buffer;
+use crate::crash_point::CrashPoint;
 use crate::error::{Access, DeviceError, Operation};
 use crate::request::{Completion, Request};
 use crate::ticket::Ticket;
@@ -23,6 +24,10 @@ pub trait Device: Send + Sync {
     /// Marks the device as about to be closed: openers wait for that from now on, and are not
     /// refused. This cannot be undone.
     fn mark_closing(&self) {}
+
+    /// Notes that a thread reached a point of the code above.
+    #[cfg(feature = "crash-points")]
+    fn reached(&self, _point: CrashPoint) {}
 
     /// Starts a batch. Blocks while more requests are in flight than the queue holds. Requests
     /// that gain nothing by being in flight are done before this returns.
@@ -72,4 +77,14 @@ pub trait Device: Send + Sync {
         let ticket = self.submit(vec![request]);
         self.wait(ticket).pop().expect("a batch of one request has one completion")
     }
+}
+
+/// Reports to the device that the thread reached a point. Without the feature `crash-points` this
+/// is nothing.
+#[inline]
+pub fn crash_point(device: &dyn Device, point: CrashPoint) {
+    #[cfg(feature = "crash-points")]
+    device.reached(point);
+    #[cfg(not(feature = "crash-points"))]
+    let _ = (device, point);
 }

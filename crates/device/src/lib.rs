@@ -24,6 +24,7 @@
 
 mod batch;
 mod buffer;
+mod crash_point;
 mod device;
 mod drop_writes;
 mod error;
@@ -44,7 +45,8 @@ mod ticket;
 mod transfer;
 
 pub use buffer::Buffer;
-pub use device::Device;
+pub use crash_point::CrashPoint;
+pub use device::{Device, crash_point};
 pub use drop_writes::DropWritesDevice;
 pub use error::{Access, DeviceError, Operation};
 pub use file::FileDevice;

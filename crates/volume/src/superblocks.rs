@@ -7,7 +7,7 @@
 //!    durable. They become durable with the next flush.
 //! 4. No mirror refers to a log: a superblock with a log is written to the primary only.
 
-use userbtrfs_device::{Buffer, Device, Request};
+use userbtrfs_device::{Buffer, CrashPoint, Device, Request};
 use userbtrfs_format::{
     LABEL_LEN_MAX, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock,
 };
@@ -86,6 +86,7 @@ impl Volume {
         let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
         let current = self.write_primary(superblock, primary)?;
         self.set_superblock(current.expect("the primary lies on every device"));
+        self.crash_point(CrashPoint::CommitBetweenSuperblocks);
         self.write_copies(superblock, &mirrors, false).map(drop)
     }
 

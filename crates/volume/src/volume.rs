@@ -1,6 +1,6 @@
 //! The state of an open volume.
 
-use userbtrfs_device::Device;
+use userbtrfs_device::{CrashPoint, Device, crash_point};
 use userbtrfs_format::{Chunk, Expectation, Geometry, Logical, Superblock, TreeId};
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, RwLock};
@@ -67,6 +67,12 @@ impl Volume {
     /// The device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// Reports that the thread reached a crash point. Does nothing except in tests.
+    #[inline]
+    pub fn crash_point(&self, point: CrashPoint) {
+        crash_point(&*self.device, point);
     }
 
     /// The root block of the chunk tree, and the expectation of it.

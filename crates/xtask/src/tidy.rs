@@ -12,6 +12,7 @@
 //! 7. `links`: links of documents inside the project are not broken.
 //! 8. `words`: plain English and one `let` for each value, with counts that may only fall.
 //! 9. `cycles`: the files of one crate have no cycle of imports; counts only fall.
+//! 10. `test_features`: only testkit asks for features that exist for tests.
 
 mod counts;
 mod cycles;
@@ -21,6 +22,7 @@ mod links;
 mod reach;
 mod rooms;
 mod shape;
+mod test_features;
 mod text;
 mod unsafety;
 mod words;
@@ -69,6 +71,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     findings.extend(unsafety::check(&workspace.packages, &workspace.sources));
     findings.extend(words::check(workspace));
     findings.extend(cycles::check(workspace));
+    findings.extend(test_features::check(&workspace.texts));
     for text in &workspace.texts {
         findings.extend(text::check_words(text));
     }

@@ -36,7 +36,7 @@ mod state;
 
 use std::ops::RangeInclusive;
 
-use userbtrfs_device::Device;
+use userbtrfs_device::{CrashPoint, Device};
 use userbtrfs_format::{ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{HandleKind, TransactionManager, TransactionOptions};
@@ -117,7 +117,10 @@ fn end(
 /// Commits even if nothing changed, so that the superblock no longer points to a log.
 fn commit(transactions: &TransactionManager) -> Result<()> {
     transactions.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
-    Ok(transactions.commit()?)
+    transactions.volume().crash_point(CrashPoint::ReplayBeforeCommit);
+    transactions.commit()?;
+    transactions.volume().crash_point(CrashPoint::ReplayAfterCommit);
+    Ok(())
 }
 
 /// Keeps the extents that logs refer to from being allocated in this transaction: until its
@@ -163,6 +166,8 @@ fn replay_logs(
     for replay in &mut replays {
         replay.stage(Stage::Extents, &mut extents, report)?;
     }
+    let volume = nodes.tree_roots().store().volume();
+    volume.crash_point(CrashPoint::ReplayExtentsTaken);
     for replay in &mut replays {
         if replay.torn {
             replay.stage(Stage::Checksums, &mut extents, report)?;
@@ -171,6 +176,7 @@ fn replay_logs(
             replay.stage(stage, &mut extents, report)?;
         }
         replay.settle(report)?;
+        volume.crash_point(CrashPoint::ReplayLogDone);
     }
     extents.give_back_rest(nodes.transactions()?);
     Ok(())

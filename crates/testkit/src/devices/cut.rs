@@ -5,9 +5,12 @@
 //! 2. A reordered state also stops somewhere, and then loses any events that were not durable. An
 //!    event is durable if a completed flush covers it, or if it is a completed write with `fua`.
 //! 3. A crash may happen while the last batch is in flight: no event of that batch is durable.
-//! 4. A write that is not durable may be stored in part, in sectors of 4096 bytes.
+//! 4. A cut at a crash point happens with nothing in flight: all events before it are completed.
+//! 5. A write that is not durable may be stored in part, in sectors of 4096 bytes.
 
 use std::ops::Range;
+
+use userbtrfs_device::CrashPoint;
 
 use crate::random::Random;
 
@@ -35,6 +38,15 @@ pub enum Choice {
         /// The number of states.
         count: usize,
     },
+    /// The prefix at each time when a crash point was reached.
+    At(CrashPoint),
+    /// A reordered state at each time when a crash point was reached, chosen by `seed`.
+    ReorderedAt {
+        /// The point.
+        point: CrashPoint,
+        /// The seed of the choice.
+        seed: u64,
+    },
 }
 
 /// The state that a crash left.
@@ -59,6 +71,12 @@ pub fn states(recording: &Recording, choice: Choice) -> Box<dyn Iterator<Item = 
             let mut random = Random::new(seed);
             Box::new((0..count).map(move |_| reordered(recording, &mut random)))
         }
+        Choice::At(point) => Box::new(prefixes(recording, ends_at(recording, point))),
+        Choice::ReorderedAt { point, seed } => {
+            let mut random = Random::new(seed);
+            let ends = ends_at(recording, point).into_iter();
+            Box::new(ends.map(move |end| lose_some(recording, end, end..end, &mut random)))
+        }
     }
 }
 
@@ -67,6 +85,12 @@ fn ends(recording: &Recording) -> Vec<usize> {
     let events = recording.events.iter().enumerate();
     let changes = events.filter(|(_, recorded)| !matches!(recorded.event, Event::Flush { .. }));
     [0].into_iter().chain(changes.map(|(index, _)| index + 1)).collect()
+}
+
+/// Returns the number of events before each time when a point was reached.
+fn ends_at(recording: &Recording, point: CrashPoint) -> Vec<usize> {
+    let reached = recording.reached.iter().filter(|(reached, _)| *reached == point);
+    reached.map(|(_, end)| *end).collect()
 }
 
 fn sample(mut ends: Vec<usize>, seed: u64, count: usize) -> Vec<usize> {
@@ -94,6 +118,18 @@ fn reordered(recording: &Recording, random: &mut Random) -> State {
     let events = &recording.events;
     let last = batch_around(events, random.index(events.len() + 1));
     let completed = if random.one_in(2) { last.start } else { last.end };
+    lose_some(recording, completed, last, random)
+}
+
+/// Returns a state that lost some of the events that are not durable: `completed` events are
+/// completed, and those of `last` may be in flight.
+fn lose_some(
+    recording: &Recording,
+    completed: usize,
+    last: Range<usize>,
+    random: &mut Random,
+) -> State {
+    let events = &recording.events;
     let flushes = events[..completed].iter().map(|recorded| match recorded.event {
         Event::Flush { covers } => covers,
         _ => 0,
@@ -233,6 +269,27 @@ mod tests {
             let there = text(&image).chars().take(completed).filter(|one| *one != '.').count();
             assert_eq!(lost, completed - there);
         }
+    }
+
+    #[test]
+    fn cut_at_crash_point_keeps_nothing_that_came_later() {
+        let device = RecordingDevice::on(&SparseImage::from_bytes(b"...."));
+        let point = CrashPoint::LogNodesWritten;
+        device.run(write(0, b"a", true)).result.unwrap();
+        device.run(write(1, b"b", false)).result.unwrap();
+        device.reached(point);
+        device.reached(CrashPoint::LogBeforeWake);
+        device.run(Request::Flush).result.unwrap();
+        device.run(write(2, b"c", false)).result.unwrap();
+        device.reached(point);
+        let recording = device.take();
+        let cuts = [(2, "ab..".to_owned()), (4, "abc.".to_owned())];
+        assert_eq!(texts(&recording, Choice::At(point)), cuts);
+        assert!(texts(&recording, Choice::At(CrashPoint::LogSealed)).is_empty());
+        let lossy = |seed| texts(&recording, Choice::ReorderedAt { point, seed });
+        let found: BTreeSet<_> = (0..100).flat_map(lossy).collect();
+        assert_eq!(found, set([(2, "a..."), (2, "ab.."), (4, "ab.."), (4, "abc.")]));
+        assert!(device.take().reached.is_empty(), "a new recording has no points");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A device that forwards requests to another one, through a layer that sees all of them.
 
-use userbtrfs_device::{Completion, Device, Request, Ticket};
+use userbtrfs_device::{Completion, CrashPoint, Device, Request, Ticket};
 use userbtrfs_sync::Arc;
 
 /// The handling of the requests of a [`LayeredDevice`].
@@ -12,6 +12,9 @@ pub trait Layer: Send + Sync {
     fn wait<D: Device + ?Sized>(&self, below: &D, ticket: Ticket) -> Vec<Completion> {
         below.wait(ticket)
     }
+
+    /// Notes that a thread reached a crash point.
+    fn reached(&self, _point: CrashPoint) {}
 }
 
 /// A device with a layer above it; everything else is that of the device below.
@@ -52,6 +55,11 @@ impl<L: Layer, D: Device + ?Sized> Device for LayeredDevice<L, D> {
 
     fn mark_closing(&self) {
         self.below.mark_closing();
+    }
+
+    fn reached(&self, point: CrashPoint) {
+        self.layer.reached(point);
+        self.below.reached(point);
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -4,8 +4,10 @@
 //! 2. A batch is complete when `submit` returns, and its requests are adjacent in the recording.
 //! 3. Batches submitted before any of them is waited for are in flight together: waiting for all of
 //!    them counts as one wait.
+//! 4. A crash point that is reached is recorded with the number of events before it: all later ones
+//!    come after a power cut there.
 
-use userbtrfs_device::{Completion, Device, DeviceError, Request, Slice, Ticket};
+use userbtrfs_device::{Completion, CrashPoint, Device, DeviceError, Request, Slice, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::SparseImage;
@@ -53,11 +55,13 @@ pub struct Recording {
     pub base: SparseImage,
     /// The events since then, in order of completion.
     pub events: Vec<Recorded>,
+    /// The crash points that were reached, in order, each with the number of events before it.
+    pub reached: Vec<(CrashPoint, usize)>,
 }
 
 impl Recording {
     fn new(base: SparseImage) -> Self {
-        Self { base, events: Vec::new() }
+        Self { base, events: Vec::new(), reached: Vec::new() }
     }
 
     /// Returns the content of the device after all events.
@@ -182,6 +186,11 @@ impl Layer for Recorder {
         state.waits += u64::from(std::mem::take(&mut state.is_in_flight));
         drop(state);
         ticket.wait()
+    }
+
+    fn reached(&self, point: CrashPoint) {
+        let recording = &mut self.state.lock().recording;
+        recording.reached.push((point, recording.events.len()));
     }
 }
 

@@ -75,7 +75,7 @@ impl Done {
     fn after(&self, operations: usize, left: &[Operation]) -> Result<()> {
         let event = |batch| Recorded { event: Event::Flush { covers: 0 }, batch };
         let events = (1..self.journal.moments.len()).map(|batch| event(batch as u64)).collect();
-        let recording = Recording { base: SparseImage::new(0), events };
+        let recording = Recording { base: SparseImage::new(0), events, reached: Vec::new() };
         self.journal.check(&recording, operations, made_by(left).filesystem())
     }
 

@@ -19,6 +19,7 @@
 //! previous transaction; after that, this one.
 
 use userbtrfs_btree::DirtyList;
+use userbtrfs_device::CrashPoint;
 use userbtrfs_format::{Superblock, TreeId};
 use userbtrfs_sync::Arc;
 
@@ -142,19 +143,24 @@ impl Committer {
         let commit = commit.exclude_writing()?.exclude_operations()?.exclude_finish()?;
         let last = self.context.fail_on_error(|| self.finish_trees(&commit))?;
         let commit = commit.unblock()?;
+        self.crash_point(CrashPoint::CommitUnblocked);
         self.context.fail_on_error(|| self.write_out(&last))?;
+        self.crash_point(CrashPoint::CommitAfterSuperblock);
         self.context.tree_roots.store().written(last.nodes);
         let commit = commit.durable()?;
         let pinned = self.context.space.without_held(last.pinned);
         self.discarder.discard(&pinned);
+        self.crash_point(CrashPoint::CommitDiscarded);
         self.context.space.unpin(pinned);
         commit.complete();
+        self.crash_point(CrashPoint::CommitCompleted);
         Ok(())
     }
 
     /// Stages 2 to 4, except for `unblock`.
     fn finish_trees(&self, commit: &Commit<'_, CommitDoing>) -> Result<CommittedTransaction> {
         self.logs.drop_all()?;
+        self.crash_point(CrashPoint::CommitLogsDropped);
         // No thread is moving an extent from one file to another now.
         self.context
             .refs
@@ -163,7 +169,9 @@ impl Committer {
             .for_each(|range| self.context.checksums.forget(range));
         let guard = commit.transaction_guard();
         self.hooks.merge(&Handle::new(&self.context, guard), FlushScope::All)?;
+        self.crash_point(CrashPoint::CommitItemsFlushed);
         self.write_space_and_roots(commit)?;
+        self.crash_point(CrashPoint::CommitTreesFinal);
         let superblock = superblock::next(&self.context, commit.generation())?;
         let nodes = self.context.tree_roots.store().dirty_nodes();
         assert_eq!(
@@ -182,6 +190,7 @@ impl Committer {
         space_items.rebuild_free_space_tree()?;
         quotas::mark(&space_items.editor)?;
         space_items.run_references()?;
+        self.crash_point(CrashPoint::CommitRefsRun);
         space_items.remove_empty_groups()?;
         for _ in 0..ROUNDS_MAX {
             space_items.run_references()?;
@@ -215,11 +224,17 @@ impl Committer {
         }
     }
 
+    fn crash_point(&self, point: CrashPoint) {
+        self.context.volume().crash_point(point);
+    }
+
     /// Stage 5.
     fn write_out(&self, last: &CommittedTransaction) -> Result<()> {
         self.write_nodes(&last.nodes)?;
+        self.crash_point(CrashPoint::CommitNodesWritten);
         self.context.volume().flush()?;
         self.context.state.check()?;
+        self.crash_point(CrashPoint::CommitBeforeSuperblock);
         Ok(self.context.volume().write_superblock(&last.superblock)?)
     }
 }

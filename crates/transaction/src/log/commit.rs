@@ -16,6 +16,7 @@
 //!    has all that a log refers to.
 
 use userbtrfs_btree::{DirtyList, Root};
+use userbtrfs_device::CrashPoint;
 use userbtrfs_format::Logical;
 use userbtrfs_sync::thread;
 use userbtrfs_volume::Slice;
@@ -138,6 +139,9 @@ impl LogSync<'_> {
                 if let Err(failure) = &written {
                     self.logs.mark(failure.reason());
                 }
+                if written.is_ok() {
+                    self.logs.context.volume().crash_point(CrashPoint::LogBeforeWake);
+                }
                 lead.end(written.clone());
                 written
             }
@@ -171,6 +175,7 @@ impl LogSync<'_> {
             thread::yield_now();
         }
         let SealedNodes { list, nodes, root } = self.seal_commit(lead, member.member)?;
+        context.volume().crash_point(CrashPoint::LogSealed);
         let count_nodes = nodes.len() as u64;
         let in_flight = context.volume().submit_data(nodes);
         let finished = member.finish_io(self.handle);
@@ -178,6 +183,7 @@ impl LogSync<'_> {
         member.member.waited(LogSyncPhase::Device);
         written.into_iter().collect::<Result<(), _>>()?;
         finished?;
+        context.volume().crash_point(CrashPoint::LogNodesWritten);
         lead.gather()?;
         member.member.waited(LogSyncPhase::Writers);
         context.fail_on_error(|| Ok(context.volume().flush()?))?;
@@ -188,7 +194,9 @@ impl LogSync<'_> {
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
             let write = || context.volume().write_log_superblock(root.logical, root.level);
+            context.volume().crash_point(CrashPoint::LogBeforeSuperblock);
             context.fail_on_error(|| Ok(write()?))?;
+            context.volume().crash_point(CrashPoint::LogAfterSuperblock);
             self.logs.blocks.superblock_is_durable();
         }
         member.member.waited(LogSyncPhase::Device);

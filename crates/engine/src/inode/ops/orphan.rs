@@ -13,6 +13,7 @@
 //!    closed. Until then the ORPHAN_ITEM stays.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
+use userbtrfs_device::CrashPoint;
 use userbtrfs_format::{ItemKind, Key, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
@@ -178,6 +179,8 @@ fn delete_failed_before(namespace: &Namespace, generation: u64) {
 /// Deletes a file in steps. It gets no more extents. Pending extents are dropped first, so that
 /// the tree has all.
 fn delete_in_steps(inodes: &Inodes, inode: &Arc<Inode>) -> Result<()> {
+    let volume = inodes.tree_roots.store().volume();
+    volume.crash_point(CrashPoint::OrphanListed);
     drop_waiting(inodes, inode)?;
     loop {
         let (reservation, most) = reserve_step(inodes, inode, 0)?;
@@ -186,12 +189,17 @@ fn delete_in_steps(inodes: &Inodes, inode: &Arc<Inode>) -> Result<()> {
         if extents.is_empty() {
             operation.change(inode, |state| delete_at_once(&operation, inode.id(), state));
             operation.hold(inode, Some(reservation));
+            drop(operation);
+            volume.crash_point(CrashPoint::OrphanDeleted);
             return Ok(());
         }
         if let Err(error) = remove_extents(&operation, inode, &extents) {
             inodes.transactions()?.fail(&error.to_string());
             return Err(error);
         }
+        drop(operation);
+        drop(reservation);
+        volume.crash_point(CrashPoint::OrphanStep);
     }
 }
 
