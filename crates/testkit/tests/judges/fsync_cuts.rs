@@ -41,18 +41,22 @@ const LONG_FILES: usize = 2;
 const LONG_FOR_LINUX: u64 = 8;
 
 /// The result of executing a sequence.
-struct Acted {
-    recording: Recording,
-    journal: SyncJournal,
-    cut: Time,
+pub(crate) struct Acted {
+    pub(crate) recording: Recording,
+    pub(crate) journal: SyncJournal,
+    pub(crate) cut: Time,
     /// The number of commits because of a new block group.
     for_new_groups: u64,
 }
 
 fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
+    act_with(OpenOptions::new().memory(base.memory), base, steps)
+}
+
+/// Executes the steps on a recorded device, on a filesystem opened with these options.
+pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(&base.image));
-    let options = OpenOptions::new().memory(base.memory).clone();
-    let mut target = EngineTarget::with_options(device.clone(), &options)?;
+    let mut target = EngineTarget::with_options(device.clone(), options)?;
     let mut model = Model::new(base.made.options.nodesize);
     let meanwhile = |target: &EngineTarget, before| {
         let generation = target.filesystem().superblock().generation;

@@ -13,6 +13,7 @@ mod changed;
 mod changed_data;
 mod contended;
 mod crafted;
+mod crash_points;
 mod cuts;
 mod data;
 mod dump;
