@@ -19,7 +19,7 @@ use crate::source::{Backref, BlockRefs, Extent, RefChange};
 
 /// The kind of the references of a block to its children.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ChildRefs {
+pub(crate) enum ChildRefs {
     /// By the id of the tree.
     Tree,
     /// By the address of the block (full backref).
@@ -68,7 +68,7 @@ impl SearchContext<'_> {
     }
 
     /// Adds or drops a reference to each child.
-    fn reference_children(&self, block: &TreeBlock, add: bool, by: ChildRefs) {
+    pub(crate) fn reference_children(&self, block: &TreeBlock, add: bool, by: ChildRefs) {
         let header = block.header();
         let root = self.tree.id();
         let at = header.logical;

@@ -23,6 +23,7 @@ mod cache;
 mod cow;
 mod cursor;
 mod dirty;
+mod drop_tree;
 mod edit;
 mod hash;
 mod merge;
@@ -37,6 +38,7 @@ mod write;
 
 pub use cache::Cache;
 pub use cursor::{Cursor, ReadAhead};
+pub use drop_tree::{DropCounts, DropError, DropPosition, TreeDrop};
 pub use edit::{Change, Edit, EditError, ItemEdit};
 pub use hash::{ShortHasher, ShortKeys};
 pub use search::Position;

@@ -51,6 +51,15 @@ impl Ahead {
         found
     }
 
+    /// Waits for the batch in flight, and adds it to the cache. A block that cannot be read is
+    /// reported when it is needed.
+    pub(crate) fn finish(mut self, store: &NodeStore) {
+        let first = self.in_flight.as_ref().and_then(|batch| batch.leaves.first());
+        if let Some((logical, _)) = first.copied() {
+            let _unreported = self.take(store, logical);
+        }
+    }
+
     /// Submits reads of the leaves after the one at `slot` of `parent`, unless a batch is in
     /// flight.
     pub(crate) fn advance(
@@ -59,6 +68,18 @@ impl Ahead {
         tree: &Tree,
         parent: &NodeRef,
         slot: usize,
+    ) {
+        self.advance_since(store, tree, parent, slot, 0);
+    }
+
+    /// Like [`Self::advance`], without blocks that are older than the transaction `oldest`.
+    pub(crate) fn advance_since(
+        &mut self,
+        store: &NodeStore,
+        tree: &Tree,
+        parent: &NodeRef,
+        slot: usize,
+        oldest: u64,
     ) {
         let at = parent.header().logical;
         let asked = self.frontier.filter(|(node, _)| *node == at).map_or(slot + 1, |f| f.1);
@@ -70,7 +91,7 @@ impl Ahead {
         self.frontier = Some((at, end));
         let leaves: Vec<_> = (start..end)
             .map(|slot| (parent.child(slot).logical, tree.expected_child(parent, slot)))
-            .filter(|&(logical, _)| !store.has(logical))
+            .filter(|&(logical, expected)| expected.generation >= oldest && !store.has(logical))
             .collect();
         if leaves.is_empty() {
             return;

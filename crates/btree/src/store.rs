@@ -231,8 +231,19 @@ impl NodeStore {
         logical: Logical,
         expected: &Expectation,
     ) -> Result<OwnedWriteGuard<NodeRef>, ReadError> {
+        self.lock_alone(node, logical, expected, Nesting::Child)
+    }
+
+    /// Locks a node for writing with the nesting `token`, if it is the expected one.
+    pub(crate) fn lock_alone(
+        &self,
+        node: &Arc<Node>,
+        logical: Logical,
+        expected: &Expectation,
+        token: Nesting,
+    ) -> Result<OwnedWriteGuard<NodeRef>, ReadError> {
         self.check_level(node, logical, expected)?;
-        let guard = TreeLock::write_owned(node, Nesting::Child);
+        let guard = TreeLock::write_owned(node, token);
         guard.check_expected(expected).map_err(|error| self.error(logical, expected, error))?;
         Ok(guard)
     }
