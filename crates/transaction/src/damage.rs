@@ -87,6 +87,25 @@ pub enum Damage {
         /// The number of free ranges in its free space info item.
         count: u32,
     },
+    /// A deleted tree reaches a block alone that is of another tree, or by its own path one that
+    /// other trees share.
+    #[error("block {logical} of {tree} should be its own, but is not")]
+    NotOwn {
+        /// The tree.
+        tree: TreeId,
+        /// Where the block is.
+        logical: Logical,
+    },
+    /// The root item of a deleted tree has a position that the tree does not have.
+    #[error("{tree} is dropped up to {key} at level {level}, where it has no child")]
+    DropPosition {
+        /// The tree.
+        tree: TreeId,
+        /// The key of the next child.
+        key: Key,
+        /// The level of the node that has it.
+        level: u8,
+    },
     /// Extents of a file overlap.
     #[error("item {1} of tree {0} overlaps the one before")]
     FileExtents(TreeId, Key),

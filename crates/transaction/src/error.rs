@@ -1,7 +1,7 @@
 //! Errors of this crate.
 
 use thiserror::Error;
-use userbtrfs_btree::{EditError, SealError};
+use userbtrfs_btree::{EditError, SealError, SourceError};
 use userbtrfs_format::{Key, TreeId};
 use userbtrfs_volume::{ReadError, WriteError};
 
@@ -88,15 +88,20 @@ pub enum Error {
     NoSpace,
 }
 
+impl Error {
+    /// Returns the error of a source of blocks.
+    pub(crate) fn from_source(error: SourceError) -> Self {
+        *error.downcast().expect("a source of blocks fails with an error of this crate")
+    }
+}
+
 impl From<EditError> for Error {
     fn from(error: EditError) -> Self {
         match error {
             EditError::Read(error) => Self::Read(error),
             EditError::NoSpace(_) => Self::NoSpace,
             EditError::TooHigh(tree) => Self::TooHigh(tree),
-            EditError::Source(error) => {
-                *error.downcast().expect("a source of blocks fails with an error of this crate")
-            }
+            EditError::Source(error) => Self::from_source(error),
         }
     }
 }

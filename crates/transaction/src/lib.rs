@@ -11,6 +11,7 @@
 //! | `refs`      | extent references: delayed, and in the extent tree                |
 //! | `free_tree` | the free space tree                                               |
 //! | `checksums` | checksums of data: pending, and in their tree                     |
+//! | `drop_tree` | dropping the trees of deleted subvolumes                          |
 //! | `roots`     | the trees, found by number                                        |
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod refs;
 mod commit;
 mod context;
 mod damage;
+mod drop_tree;
 mod editor;
 mod error;
 mod log;
@@ -34,6 +36,7 @@ mod units;
 
 pub use commit::{CommitTrigger, Commits, FlushScope, Handle, HandleKind, TransactionHooks};
 pub use damage::Damage;
+pub use drop_tree::DropProgress;
 pub use editor::Editor;
 pub use error::{Error, Result};
 pub use log::{
@@ -50,3 +53,4 @@ pub use space::{
     CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowGuard, Pinned,
     Reservation, Space, SpaceDamage, SpaceKind, Usage, bytes_for_items,
 };
+pub use userbtrfs_btree::DropCounts;

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::ops::Range;
 use std::time::Duration;
 
-use userbtrfs_format::Logical;
+use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Volume;
 
@@ -21,6 +21,7 @@ use crate::commit::{
     HandleKind, Hooks, Task, TransactionHooks, Worker, WorkerRequests,
 };
 use crate::context::TransactionContext;
+use crate::drop_tree::{self, DropProgress, STEP_REFERENCES, TreeDropper};
 use crate::error::{Error, Result};
 use crate::log::{
     self, FullCommitReason, LogFailure, LogStats, LogSyncer, LogTransId, LogWriter, PendingIoToken,
@@ -47,6 +48,7 @@ pub struct TransactionManager {
     flusher: Arc<DelayedFlusher>,
     file_data: Arc<FileData>,
     reserver: SpaceReserver,
+    dropper: TreeDropper,
     requests: Arc<WorkerRequests>,
     worker: Worker,
 }
@@ -102,6 +104,7 @@ impl TransactionManager {
             file_data: Arc::clone(&file_data),
             tickets: ReserveTickets::new(),
         };
+        let dropper = TreeDropper::new(Arc::clone(&context), Arc::clone(&committer));
         let worker = Worker::new(Arc::clone(&requests));
         Self {
             context,
@@ -112,6 +115,7 @@ impl TransactionManager {
             flusher,
             file_data,
             reserver,
+            dropper,
             requests,
             worker,
         }
@@ -350,6 +354,39 @@ impl TransactionManager {
     /// back data for which others hold reservations is left to the caller.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
         self.reserver.reserve_data(bytes)
+    }
+}
+
+/// Deleted subvolumes, by `TreeDropper`.
+impl TransactionManager {
+    /// Returns the deleted subvolumes whose trees are not dropped yet, ascending: their root items
+    /// have no references.
+    pub fn dead_roots(&self) -> Result<Vec<TreeId>> {
+        drop_tree::dead_roots(self.tree_roots())
+    }
+
+    /// Drops a part of the tree of a deleted subvolume: some hundred references, or fewer if space
+    /// is short. Continues where the last step ended, in this mount or an earlier one, or in
+    /// Linux. The caller is in no transaction and holds no lock; it may wait for a commit. No
+    /// thread changes the tree or reads it any more.
+    ///
+    /// The step is durable with the next commit: after a crash before that, the tree is as it was
+    /// before the step, and [`Self::dead_roots`] returns it. The space is free after the commit.
+    ///
+    /// # Errors
+    /// [`Error::NoTree`] if there is no such tree; an error of reading, after which the same step
+    /// can be tried again. What was dropped before the error is counted.
+    ///
+    /// # Panics
+    /// If the root item has references, or if another thread is in a step of the same tree.
+    pub fn drop_tree_step(&self, id: TreeId) -> Result<DropProgress> {
+        self.drop_tree_step_of(id, STEP_REFERENCES)
+    }
+
+    /// Like [`Self::drop_tree_step`], with the number of references to drop: at least those of one
+    /// block.
+    pub fn drop_tree_step_of(&self, id: TreeId, references: u64) -> Result<DropProgress> {
+        self.dropper.step(id, &self.reserver, references)
     }
 }
 

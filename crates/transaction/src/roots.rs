@@ -67,6 +67,18 @@ impl TreeRoots {
         Ok(Arc::clone(self.found.lock().entry(id).or_insert(tree)))
     }
 
+    /// Returns a tree that is being deleted; `item` is its root item. A tree that was changed since
+    /// the last commit is the one in memory.
+    pub(crate) fn dead_tree(&self, id: TreeId, item: &RootItem) -> Arc<Tree> {
+        let found = self.found.lock().get(&id).cloned();
+        found.unwrap_or_else(|| Arc::new(Tree::new(id, Root::from(item))))
+    }
+
+    /// Removes a tree from memory that has no root item any more.
+    pub(crate) fn forget(&self, id: TreeId) {
+        self.found.lock().remove(&id);
+    }
+
     /// Returns the root item of a tree; `None` if it does not exist or is being deleted.
     pub fn root_item(&self, id: TreeId) -> Result<Option<RootItem>> {
         let found = self.root_entry(id)?.map(|(_, item)| item);

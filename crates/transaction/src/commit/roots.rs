@@ -31,6 +31,12 @@ impl ChangedRoots {
         self.touched.insert(subvolume);
     }
 
+    /// Removes a tree that has no root item any more.
+    pub(crate) fn forget(&mut self, tree: TreeId) {
+        self.roots.remove(&tree);
+        self.touched.remove(&tree);
+    }
+
     /// Returns true if no root item is to be changed, nor one of the two roots in the superblock.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty() && self.touched.is_empty()

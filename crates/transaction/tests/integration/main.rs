@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod data;
+mod drop_tree;
 mod full;
 mod log;
 
