@@ -30,6 +30,7 @@ mod merge;
 mod path;
 mod read_ahead;
 mod search;
+mod snapshot;
 mod source;
 mod split;
 mod store;

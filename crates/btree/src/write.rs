@@ -63,7 +63,7 @@ impl Tree {
 }
 
 /// Loads what a restarted path needs, or returns the error that it ended with.
-fn resolve(
+pub(crate) fn resolve(
     store: &NodeStore,
     source: &dyn BlockSource,
     detour: Restart,

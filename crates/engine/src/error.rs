@@ -395,6 +395,9 @@ impl From<TransactionError> for Error {
             TransactionError::Read(error) => Self::Read(error),
             TransactionError::NoTree(id) => Self::NoTree(id),
             TransactionError::NoSpace => Self::NoSpace,
+            TransactionError::DeletedSubvolume(_) => Self::NotFound,
+            TransactionError::SubvolumeNotEmpty(_) => Self::NotEmpty,
+            TransactionError::DefaultSubvolume(_) => Self::NotPermitted,
             TransactionError::NoThread(error) => Self::NoThread(error),
             other => Self::Transaction(other),
         }

@@ -25,6 +25,8 @@ pub enum Class {
     TransactionHandle,
     /// Running delayed items, or adding pending checksums to their tree: one at a time.
     PendingMerge,
+    /// The root items of subvolumes and the UUID tree: one change at a time.
+    SubvolumeRoots,
     /// The logs of the running transaction.
     LogRoot,
     /// The allocation of new chunks.
@@ -90,6 +92,7 @@ impl Class {
             Self::FileRange => "file range",
             Self::TransactionHandle => "transaction handle",
             Self::PendingMerge => "pending merge",
+            Self::SubvolumeRoots => "root items of subvolumes",
             Self::LogRoot => "log root",
             Self::ChunkAllocation => "chunk allocation",
             Self::TreeBlock => "tree block",

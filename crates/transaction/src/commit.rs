@@ -32,7 +32,7 @@ pub(crate) use delayed::DelayedFlusher;
 pub use handle::{Handle, HandleKind};
 pub(crate) use hooks::Hooks;
 pub use hooks::{FlushScope, TransactionHooks};
-pub(crate) use roots::ChangedRoots;
+pub(crate) use roots::{ChangedRoots, move_root};
 pub(crate) use run::Committer;
 pub(crate) use state::{Failed, TransactionState};
 pub(crate) use trigger::CommitCounts;

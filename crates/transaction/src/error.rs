@@ -83,6 +83,15 @@ pub enum Error {
     /// The thread that commits in the background cannot be started.
     #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
+    /// A subvolume that is being deleted.
+    #[error("subvolume {0} is being deleted")]
+    DeletedSubvolume(TreeId),
+    /// A subvolume that contains others.
+    #[error("subvolume {0} contains other subvolumes")]
+    SubvolumeNotEmpty(TreeId),
+    /// The subvolume that is mounted when none is named.
+    #[error("subvolume {0} is the default subvolume")]
+    DefaultSubvolume(TreeId),
     /// No space is left, and none can be reclaimed.
     #[error("no space left on the device")]
     NoSpace,

@@ -13,12 +13,14 @@
 //! | `checksums` | checksums of data: pending, and in their tree                     |
 //! | `drop_tree` | dropping the trees of deleted subvolumes                          |
 //! | `roots`     | the trees, found by number                                        |
+//! | `subvolume` | creation, snapshots and deletion of subvolumes                    |
 
 #![forbid(unsafe_code)]
 
 pub mod checksums;
 pub mod free_tree;
 pub mod refs;
+pub mod subvolume;
 
 mod commit;
 mod context;
@@ -50,7 +52,7 @@ pub use roots::TreeRoots;
 pub use space::discard::Discards;
 pub use space::high_water::HighWaterRise;
 pub use space::{
-    CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowGuard, Pinned,
-    Reservation, Space, SpaceDamage, SpaceKind, Usage, bytes_for_items,
+    CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowExclusion, NocowGuard,
+    Pinned, Reservation, Space, SpaceDamage, SpaceKind, Usage, bytes_for_items,
 };
 pub use userbtrfs_btree::DropCounts;

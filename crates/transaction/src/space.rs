@@ -51,7 +51,7 @@ mod space_info;
 use std::thread;
 
 use userbtrfs_btree::NoSpace;
-use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, IncompatFlags, Logical};
+use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, IncompatFlags, Logical, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use userbtrfs_volume::Volume;
 
@@ -59,7 +59,7 @@ pub use block_groups::Pinned;
 pub use chunk::{CHUNK_LEN_MIN, DEVICE_START, NewChunk};
 pub use damage::SpaceDamage;
 pub(crate) use load::is_global_tree;
-pub use nocow::NocowGuard;
+pub use nocow::{NocowExclusion, NocowGuard};
 pub use reserve::{FlushHint, Reservation, bytes_for_items};
 pub(crate) use space_info::ReservePolicy;
 pub use space_info::SpaceKind;
@@ -210,8 +210,13 @@ impl Space {
 
     /// Holds an extent that is about to be overwritten in place: if it is freed, it does not become
     /// free before the guard is dropped. The caller is in a transaction in which it is in use.
-    pub fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
-        self.held.hold(logical, len)
+    pub fn hold(&self, root: TreeId, logical: Logical, len: u64) -> Option<NocowGuard> {
+        self.held.hold(root, logical, len)
+    }
+
+    /// Excludes that extents of a subvolume are held, and waits until none is.
+    pub fn exclude_nocow(&self, root: TreeId) -> NocowExclusion {
+        self.held.exclude(root)
     }
 
     /// Returns the part that may become free: held ranges stay pinned, for the next commit.

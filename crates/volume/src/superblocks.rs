@@ -9,7 +9,8 @@
 
 use userbtrfs_device::{Buffer, CrashPoint, Device, Request};
 use userbtrfs_format::{
-    LABEL_LEN_MAX, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock,
+    IncompatFlags, LABEL_LEN_MAX, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE,
+    Superblock,
 };
 
 use crate::error::{OpenError, SuperblockMirrorError, WriteError};
@@ -111,6 +112,13 @@ impl Volume {
         assert!(label.len() <= LABEL_LEN_MAX, "the label fits");
         let mut superblock = (*self.superblock()).clone();
         superblock.label = label.to_vec();
+        self.set_superblock(superblock);
+    }
+
+    /// Adds features to the current superblock, and so to the next one that is written.
+    pub fn add_incompat(&self, flags: IncompatFlags) {
+        let mut superblock = (*self.superblock()).clone();
+        superblock.incompat |= flags;
         self.set_superblock(superblock);
     }
 

@@ -102,7 +102,7 @@ impl Dir {
         Ok(Inode::of_opened(inode.filesystem().clone(), opened))
     }
 
-    fn new_inode<'a>(&'a self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
+    pub(super) fn new_inode<'a>(&'a self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
         let (uid, gid) = self.owner;
         NewInode { kind, mode, uid, gid, xattrs: &self.xattrs }
     }
@@ -118,9 +118,13 @@ impl Dir {
         ops::unlink(self.inode().namespace(), self.inode().id(), name)
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory, or an empty subvolume.
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
-        ops::rmdir(self.inode().namespace(), self.inode().id(), name)
+        let dir = self.inode();
+        if ops::is_subvolume_name(dir.nodes(), dir.id(), name)? {
+            return ops::remove_subvolume(dir.namespace(), dir.id(), name, true).map(drop);
+        }
+        ops::rmdir(dir.namespace(), dir.id(), name)
     }
 
     /// Removes the content of this directory recursively, but not the directory itself. The first
@@ -164,8 +168,9 @@ impl Dir {
         }
     }
 
-    /// Renames a name of this directory to a name of a directory in the same subvolume. A whiteout
-    /// gets the owner of new inodes in this directory.
+    /// Renames a name of this directory to a name of a directory in the same subvolume; the name of
+    /// a subvolume also to one in another. A subvolume replaces an empty directory only, and is not
+    /// exchanged ([`Error::Unsupported`]). A whiteout gets the owner of new inodes in this directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.check_same(to.inode())?;
         let kind = match mode {
@@ -176,6 +181,17 @@ impl Dir {
             RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace(self.owner),
         };
         let (from, to) = (self.inode().id(), to.inode().id());
+        if ops::is_subvolume_name(self.inode().nodes(), from, name)? {
+            let may_replace = match mode {
+                RenameMode::Replace => true,
+                RenameMode::NoReplace => false,
+                _ => {
+                    return Err(Error::Unsupported("exchanging a subvolume, or a whiteout for it"));
+                }
+            };
+            let namespace = self.inode().namespace();
+            return ops::rename_subvolume(namespace, (from, name), (to, new_name), may_replace);
+        }
         ops::rename(self.inode().namespace(), (from, name), (to, new_name), kind)
     }
 

@@ -1,11 +1,12 @@
-//! Information about subvolumes.
+//! Subvolumes: information about them, and their changes.
 
 use userbtrfs_format::{RootFlags, RootItem, TreeId};
+use uuid::Uuid;
 
-use super::{Filesystem, Inode};
+use super::{Dir, Filesystem, Inode};
 use crate::error::{Error, InodeId, Result};
-use crate::inode::ROOT_DIR;
-use crate::share::{self, Subvolume};
+use crate::inode::{NewKind, ROOT_DIR, ops};
+use crate::share::{self, Subvolume, Writable};
 
 /// A subvolume.
 #[derive(Clone, Debug)]
@@ -62,6 +63,35 @@ impl Filesystem {
         Ok(self.inode(InodeId { subvolume, number: ROOT_DIR }))
     }
 
+    /// Sets the subvolume that is mounted when none is named. Durable with the next commit.
+    pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
+        self.writable()?.set_default(share::subvolume(self.inner.tree_roots(), id)?.id)
+    }
+
+    /// Sets whether a subvolume may be changed. Durable with the next commit. The UUID that a
+    /// subvolume was received with stays: a caller that lets it be changed should remove that
+    /// ([`Self::set_received_uuid`]), since it is not what was received any more.
+    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        let id = share::subvolume(self.inner.tree_roots(), id)?.id;
+        self.writable()?.set_read_only(id, read_only)
+    }
+
+    /// Sets the UUID that a subvolume was received with; nil if it was not received. Durable with
+    /// the next commit.
+    pub fn set_received_uuid(&self, id: TreeId, received: Uuid) -> Result<()> {
+        let id = share::subvolume(self.inner.tree_roots(), id)?.id;
+        self.writable()?.set_received_uuid(id, received)
+    }
+
+    fn writable(&self) -> Result<Writable<'_>> {
+        let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
+        Ok(Writable {
+            namespace: &self.inner.namespace,
+            writer: self.inner.writer()?,
+            transactions,
+        })
+    }
+
     fn describe(&self, subvolume: Subvolume) -> Result<SubvolumeInfo> {
         let path = share::path_of(&self.inner.nodes, &subvolume)?;
         let Subvolume { id, root, parent } = subvolume;
@@ -70,5 +100,45 @@ impl Filesystem {
             None => (None, None, Vec::new()),
         };
         Ok(SubvolumeInfo { id, parent, dir, name, path, root })
+    }
+}
+
+/// Subvolumes in a directory.
+impl Dir {
+    /// Creates an empty subvolume with these permissions, and returns its root directory. The
+    /// owner and what it inherits are those of a new directory. Durable with the next commit.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the name exists, [`Error::NoSpace`], and those of a new directory.
+    pub fn create_subvolume(&self, name: &[u8], mode: u32) -> Result<Dir> {
+        let inode = self.inode();
+        let new = self.new_inode(NewKind::Directory, mode);
+        let id = ops::create_subvolume(inode.namespace(), inode.id(), name, &new)?;
+        inode.filesystem().subvolume_root(id)?.open_dir()
+    }
+
+    /// Makes a snapshot of a subvolume, and returns its id. It has all that was written before the
+    /// call, and is durable when this returns: the transaction is committed. Subvolumes that the
+    /// source contains are empty directories in it.
+    ///
+    /// # Errors
+    /// [`Error::NoSubvolume`] if there is no such subvolume, [`Error::Exists`] if the name exists,
+    /// [`Error::Unwritten`] if data could not be written, [`Error::NoSpace`].
+    pub fn snapshot(&self, name: &[u8], source: TreeId, read_only: bool) -> Result<TreeId> {
+        let inode = self.inode();
+        inode.filesystem().writable()?.snapshot(source, inode.id(), name, read_only)
+    }
+
+    /// Deletes the subvolume with this name, with all of its content, and returns its id. The name
+    /// is gone at once; the space is freed in the background. Durable with the next commit. Files
+    /// that are open can still be used until they are closed.
+    ///
+    /// # Errors
+    /// [`Error::NoSubvolume`] if the name is that of something else, [`Error::NotEmpty`] if the
+    /// subvolume contains others, [`Error::NotPermitted`] if it is the default subvolume.
+    pub fn delete_subvolume(&self, name: &[u8]) -> Result<TreeId> {
+        let inode = self.inode();
+        let deleted = ops::remove_subvolume(inode.namespace(), inode.id(), name, false)?;
+        deleted.map(|(id, _)| id).ok_or(Error::NoSubvolume)
     }
 }

@@ -19,6 +19,7 @@ use crate::inode::incore::inode_cache::InodeCache;
 use crate::inode::log_state::tracker::LogTracker;
 use crate::inode::pending::delayed_inodes::DelayedInodes;
 use crate::inode::pending::reservation::DelayedReservation;
+use crate::inode::tree::subvolume::DeletedSubvolumes;
 
 /// The fraction of the limit of delayed items at which a worker begins to flush, so that a commit
 /// finds little left.
@@ -50,6 +51,8 @@ pub(crate) struct Inodes {
     pub(in crate::inode) tree_roots: Arc<TreeRoots>,
     pub(in crate::inode) options: InodesOptions,
     pub(in crate::inode) table: InodeCache,
+    /// Subvolumes that were deleted.
+    pub(in crate::inode) deleted: DeletedSubvolumes,
     /// The memory limit of all dentry caches.
     pub(in crate::inode) budget: Arc<DentryBudget>,
     pub(in crate::inode) waiting: DelayedInodes,
@@ -85,6 +88,7 @@ impl Inodes {
             tree_roots,
             options,
             table: InodeCache::new(options.inodes_max),
+            deleted: DeletedSubvolumes::new(),
             budget: Arc::new(DentryBudget::new(options.names_max)),
             waiting: DelayedInodes::new(),
             late: DelayedInodes::new(),
@@ -124,6 +128,7 @@ impl Inodes {
 
     /// Adds an inode, not yet loaded, to the cache.
     fn enter(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.deleted.check(id.subvolume)?;
         let inode = Inode::unknown(id, self.tree_roots.tree(id.subvolume)?);
         Ok(self.table.insert(Arc::new(inode), self.running()))
     }

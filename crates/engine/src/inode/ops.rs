@@ -8,6 +8,7 @@
 //! | file                                | holds                                               |
 //! |-------------------------------------|-----------------------------------------------------|
 //! | `rename`                            | rename(2)                                           |
+//! | `subvolume`                         | the entries of subvolumes                           |
 //! | `create`, `link`, `unlink`          | the calls that add or remove one name               |
 //! | `setattr`, `set_xattr`              | setattr and flags; setxattr and removexattr         |
 //! | `property`                          | the compression property                            |
@@ -30,6 +31,7 @@ pub(in crate::inode) mod rename;
 pub(in crate::inode) mod replay;
 pub(in crate::inode) mod set_xattr;
 pub(in crate::inode) mod setattr;
+pub(in crate::inode) mod subvolume;
 pub(in crate::inode) mod targets;
 pub(in crate::inode) mod unlink;
 pub(in crate::inode) mod xattr;
@@ -46,6 +48,10 @@ pub(crate) use replay::{
 };
 pub(crate) use set_xattr::{remove_xattr, set_xattr};
 pub(crate) use setattr::{drop_set_id, set_attributes, set_flags, stored_size, touch};
+pub(crate) use subvolume::{
+    add_subvolume, create_subvolume, is_subvolume_name, keep_reserved, remove_subvolume,
+    rename_subvolume, set_read_only,
+};
 pub(crate) use targets::{clean, file_to_change};
 pub(crate) use unlink::{rmdir, unlink};
 pub(crate) use xattr::{get_xattr, list_xattrs};

@@ -67,6 +67,7 @@ impl World {
         let options = InodesOptions {
             inodes_max: 0,
             pending_max: 64 << 10,
+            names_max: 128 << 10,
             late_bytes: 1 << 10,
             file_flags: InodeFlags::empty(),
         };
@@ -74,7 +75,6 @@ impl World {
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         transactions.register(vec![flusher]).unwrap();
-            names_max: 128 << 10,
         let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
         let mut world = Self { device, transactions, namespace, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());

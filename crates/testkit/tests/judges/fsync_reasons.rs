@@ -280,6 +280,10 @@ impl One {
             FullCommitReason::Forgotten => self.move_on(),
             FullCommitReason::SpaceBehindEnd => self.take_the_name_of_space(),
             FullCommitReason::NameMoved => self.move_away(),
+            FullCommitReason::Subvolume => {
+                self.filesystem.root().create_subvolume(b"subvolume", 0o755).unwrap();
+                self.create("a").sync_all().unwrap();
+            }
         }
     }
 

@@ -47,6 +47,7 @@ mod pressure;
 mod repairs;
 mod replay;
 mod statfs;
+mod subvolumes;
 mod threads;
 mod trim_cuts;
 mod turns;

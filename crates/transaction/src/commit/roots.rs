@@ -79,7 +79,7 @@ pub(super) fn write(
 }
 
 /// Updates the root in a root item to that of its tree; returns by how many bytes the tree grew.
-fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -> i64 {
+pub(crate) fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -> i64 {
     let nodesize = i64::from(editor.tree_roots.store().volume().geometry().nodesize);
     let grown = tree.take_growth().saturating_mul(nodesize);
     let root = tree.root();

@@ -3,7 +3,7 @@
 //! 1. The commit waits for the previous transaction, and for the threads of this one that wait for
 //!    the device; then it shuts out operations: no change begins any more, and the open ones end.
 //! 2. The logs of the transaction are dropped, since the commit contains all that they do. All
-//!    changes that are delayed in memory are merged into the trees.
+//!    changes that are delayed in memory are merged into the trees. Then snapshots are made.
 //! 3. References, block groups, chunks and root items are written into their trees, repeatedly
 //!    until nothing is left to write. No block is written to the device meanwhile: it would have to
 //!    be copied for the next round. Leaves that were written before, to free memory, are where no
@@ -35,6 +35,7 @@ use crate::error::Result;
 use crate::log::SubvolumeLogs;
 use crate::space::Pinned;
 use crate::space::discard::Discarder;
+use crate::subvolume;
 
 /// The number of rounds after which a commit that still finds changes to write is taken for
 /// endless.
@@ -131,6 +132,7 @@ impl Committer {
         self.hooks.is_clean()
             && self.context.changed.lock().is_empty()
             && self.context.refs.is_empty()
+            && self.context.snapshots.is_empty()
             && self.context.checksums.bytes() == 0
             && self.logs.is_empty()
     }
@@ -170,6 +172,7 @@ impl Committer {
         let guard = commit.transaction_guard();
         self.hooks.merge(&Handle::new(&self.context, guard), FlushScope::All)?;
         self.crash_point(CrashPoint::CommitItemsFlushed);
+        subvolume::create_pending(&self.context, commit.generation())?;
         self.write_space_and_roots(commit)?;
         self.crash_point(CrashPoint::CommitTreesFinal);
         let superblock = superblock::next(&self.context, commit.generation())?;

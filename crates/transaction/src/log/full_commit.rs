@@ -31,11 +31,13 @@ pub enum FullCommitReason {
     /// A directory would be logged whole that was moved, from which an inode was moved to another
     /// one, or in which names changed in a cycle.
     NameMoved,
+    /// A subvolume was created, renamed or deleted.
+    Subvolume,
 }
 
 impl FullCommitReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
@@ -46,6 +48,7 @@ impl FullCommitReason {
         Self::Forgotten,
         Self::SpaceBehindEnd,
         Self::NameMoved,
+        Self::Subvolume,
     ];
 
     /// Returns its index in [`Self::ALL`].
@@ -67,6 +70,7 @@ impl fmt::Display for FullCommitReason {
             Self::Forgotten => "log tracking overflow",
             Self::SpaceBehindEnd => "preallocation beyond EOF changed",
             Self::NameMoved => "name moved",
+            Self::Subvolume => "subvolume added or removed",
         })
     }
 }

@@ -98,6 +98,7 @@ impl FileData {
             head.as_ref(),
             last_snapshot,
         )?;
-        Ok(only.then(|| self.context.space.hold(reference.logical, reference.len)))
+        let hold = || self.context.space.hold(reference.root, reference.logical, reference.len);
+        Ok(only.then(hold).flatten())
     }
 }

@@ -4,17 +4,34 @@
 //!    file's until the device is done. The file may be deleted meanwhile, and that be durable: but
 //!    a held extent stays pinned, commit by commit, until its guards are dropped. So a write never
 //!    overwrites another file's data.
+//! 2. A snapshot shares the extents of a subvolume: while it is being made, no extent of the
+//!    subvolume is held. The thread that makes it excludes new holders, and waits for the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use userbtrfs_format::Logical;
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_format::{Logical, TreeId};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 /// The extents that are held: the length of each, and the number of its holders.
 type Extents = BTreeMap<Logical, (u64, usize)>;
 
 /// The extents that are being overwritten in place.
-pub(super) struct NocowWriters(Arc<Mutex<Extents>>);
+pub(super) struct NocowWriters(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when the last extent of a subvolume is no longer held.
+    drained: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    extents: Extents,
+    /// The number of guards by subvolume.
+    by_root: HashMap<TreeId, usize>,
+    /// The subvolumes that are excluded, and how often.
+    excluded: HashMap<TreeId, usize>,
+}
 
 /// Holds an extent until it is dropped.
 #[derive(Clone, Debug)]
@@ -24,27 +41,50 @@ pub struct NocowGuard {
 }
 
 struct Inner {
+    root: TreeId,
     logical: Logical,
-    all: Arc<Mutex<Extents>>,
+    all: Arc<Shared>,
+}
+
+/// Keeps the extents of a subvolume from being held until it is dropped.
+#[must_use = "extents may be held once this is dropped"]
+pub struct NocowExclusion {
+    root: TreeId,
+    all: Arc<Shared>,
 }
 
 impl NocowWriters {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Class::BlockGroup, Extents::new())))
+        let state = Mutex::new(Class::BlockGroup, State::default());
+        Self(Arc::new(Shared { state, drained: Condvar::new() }))
     }
 
-    /// Holds an extent. All guards of one extent hold all of it.
-    pub(super) fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
-        let mut all = self.0.lock();
-        let (held, holders) = all.entry(logical).or_insert((len, 0));
+    /// Holds an extent of a subvolume; `None` if the subvolume is excluded. All guards of one
+    /// extent hold all of it.
+    pub(super) fn hold(&self, root: TreeId, logical: Logical, len: u64) -> Option<NocowGuard> {
+        let mut state = self.0.state.lock();
+        if state.excluded.contains_key(&root) {
+            return None;
+        }
+        let (held, holders) = state.extents.entry(logical).or_insert((len, 0));
         assert_eq!(*held, len, "an extent has one length");
         *holders += 1;
-        NocowGuard { _inner: Arc::new(Inner { logical, all: Arc::clone(&self.0) }) }
+        *state.by_root.entry(root).or_default() += 1;
+        Some(NocowGuard { _inner: Arc::new(Inner { root, logical, all: Arc::clone(&self.0) }) })
+    }
+
+    /// Excludes holders of extents of a subvolume, and waits until there are none.
+    pub(super) fn exclude(&self, root: TreeId) -> NocowExclusion {
+        let mut state = self.0.state.lock();
+        *state.excluded.entry(root).or_default() += 1;
+        let exclusion = NocowExclusion { root, all: Arc::clone(&self.0) };
+        self.0.drained.wait_while(&mut state, |state| state.by_root.contains_key(&root));
+        exclusion
     }
 
     /// Takes out the ranges that touch an extent that is held.
     pub(super) fn split_off(&self, ranges: &mut Vec<(Logical, u64)>) -> Vec<(Logical, u64)> {
-        let all = self.0.lock();
+        let all = &self.0.state.lock().extents;
         // Held extents are disjoint, so the last that begins before the end is the one to check.
         let is_held = |&mut (start, len): &mut (Logical, u64)| {
             let before = all.range(..Logical(start.0 + len)).next_back();
@@ -56,11 +96,28 @@ impl NocowWriters {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut all = self.all.lock();
-        let (_, holders) = all.get_mut(&self.logical).expect("it is held until now");
+        let mut state = self.all.state.lock();
+        let (_, holders) = state.extents.get_mut(&self.logical).expect("it is held until now");
         *holders -= 1;
         if *holders == 0 {
-            all.remove(&self.logical);
+            state.extents.remove(&self.logical);
+        }
+        let guards = state.by_root.get_mut(&self.root).expect("it is held until now");
+        *guards -= 1;
+        if *guards == 0 {
+            state.by_root.remove(&self.root);
+            self.all.drained.notify_all();
+        }
+    }
+}
+
+impl Drop for NocowExclusion {
+    fn drop(&mut self) {
+        let mut state = self.all.state.lock();
+        let count = state.excluded.get_mut(&self.root).expect("it is excluded until now");
+        *count -= 1;
+        if *count == 0 {
+            state.excluded.remove(&self.root);
         }
     }
 }

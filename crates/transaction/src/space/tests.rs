@@ -294,7 +294,7 @@ fn group_with_reserved_space_is_not_removed() {
 fn range_held_over_a_commit_is_freed_by_the_next_one() {
     let (_forest, space) = loaded("single");
     let (at, len) = space.allocate_data(4096, 4096).unwrap();
-    let hold = space.hold(at, len);
+    let hold = space.hold(TreeId::FS, at, len);
     space.pin(at, len).unwrap();
     assert!(!space.has_pinned(), "as long as it is held");
     space.unpin(space.without_held(space.take_pinned()));

@@ -86,7 +86,8 @@ impl EntryTarget {
     /// Returns the inode that the entry `name` of `dir` leads to.
     ///
     /// The name of a subvolume leads into it only if a ROOT_REF says so. A snapshot of a subvolume
-    /// that contains others has their names but not them: such names are empty directories.
+    /// that contains others has their names but not them: such names are empty directories. The
+    /// call waits for a snapshot that is being made; the caller is in no transaction.
     pub(crate) fn resolve(
         self,
         tree_roots: &TreeRoots,
@@ -99,7 +100,10 @@ impl EntryTarget {
         };
         let empty = InodeId { subvolume: dir.subvolume, number: EMPTY_DIR };
         let key = Key::new(dir.subvolume.0, ItemKind::ROOT_REF, child.0);
-        let position = tree_roots.roots().search(tree_roots.store(), &key)?;
+        let mut position = tree_roots.roots().search(tree_roots.store(), &key)?;
+        if !position.exact && tree_roots.wait_for_announced(child) {
+            position = tree_roots.roots().search(tree_roots.store(), &key)?;
+        }
         if !position.exact {
             return Ok(empty);
         }

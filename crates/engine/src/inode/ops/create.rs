@@ -150,6 +150,7 @@ fn check_target(inodes: &Inodes, kind: NewKind<'_>) -> Result<()> {
 
 pub(in crate::inode) fn take_number(namespace: &Namespace, dir: &Inode) -> Result<InodeId> {
     let subvolume = dir.id().subvolume;
+    namespace.inodes.deleted.check(subvolume)?;
     let number =
         namespace.subvolumes.get(&namespace.inodes.tree_roots, subvolume)?.take_number()?;
     Ok(InodeId { subvolume, number })
@@ -202,8 +203,7 @@ pub(in crate::inode) fn make_inode(
         pending.put_extent(ExtentMap::inline(target.into()));
     }
     let has_xattrs = property.is_some() || !new.xattrs.is_empty();
-    let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
-    for (name, value) in property.into_iter().chain(given) {
+    for (name, value) in property.into_iter().chain(new.xattrs_given()) {
         pending.set_xattr(name, Some(value));
     }
     let is_dir = new.kind == NewKind::Directory;
@@ -236,8 +236,18 @@ impl NewInode<'_> {
         CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
     }
 
+    /// Returns the names and values of its extended attributes.
+    pub(in crate::inode) fn xattrs_given(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.xattrs.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+
     /// Returns the attributes, some of which are inherited from the directory.
-    fn item(&self, parent: &InodeItem, generation: u64, now: Timestamp) -> InodeItem {
+    pub(in crate::inode) fn item(
+        &self,
+        parent: &InodeItem,
+        generation: u64,
+        now: Timestamp,
+    ) -> InodeItem {
         let (kind, rdev, size) = match self.kind {
             NewKind::File => (FileKind::Regular, 0, 0),
             NewKind::Directory => (FileKind::Directory, 0, 0),

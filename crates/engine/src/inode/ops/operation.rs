@@ -14,7 +14,7 @@ use std::ops::Deref;
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{InodeFlags, Timestamp};
 use userbtrfs_sync::{Arc, MutexGuard};
-use userbtrfs_transaction::{Handle, HandleKind, Reservation};
+use userbtrfs_transaction::{FullCommitReason, Handle, HandleKind, Reservation};
 
 use crate::clock;
 use crate::error::{InodeId, Result};
@@ -76,6 +76,13 @@ impl<'a> Operation<'a> {
 impl Operation<'_> {
     pub(in crate::inode) fn generation(&self) -> u64 {
         self.handle.generation()
+    }
+
+    /// Has each sync of this transaction commit it, for this reason.
+    pub(in crate::inode) fn require_commit(&self, reason: FullCommitReason) {
+        if let Some(transactions) = &self.inodes.transactions {
+            transactions.require_commit(&self.handle, reason);
+        }
     }
 
     /// Returns the flags of each new file.

@@ -3,11 +3,11 @@
 //! 1. They are read from the tree before anything in the subvolume changes: new inode numbers
 //!    continue from there, and the orphans were left by an earlier mount.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use userbtrfs_btree::{ShortKeys, Tree};
 use userbtrfs_format::{LAST_FREE_OBJECTID, TreeId};
-use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::error::{Error, Result};
@@ -20,6 +20,37 @@ pub(in crate::inode) struct Subvolume {
     next_number: AtomicU64,
     /// Orphans that an earlier mount left.
     left: Mutex<Vec<u64>>,
+    read_only: AtomicBool,
+}
+
+/// The subvolumes that were deleted since the filesystem was opened: no inode is loaded from them
+/// any more. Inodes that are in memory stay until they are not used.
+pub(in crate::inode) struct DeletedSubvolumes {
+    /// Whether there is any: looked up without a lock.
+    is_any: AtomicBool,
+    ids: Mutex<BTreeSet<TreeId>>,
+}
+
+impl DeletedSubvolumes {
+    pub(in crate::inode) fn new() -> Self {
+        let ids = Mutex::new(Class::CacheShard, BTreeSet::new());
+        Self { is_any: AtomicBool::new(false), ids }
+    }
+
+    pub(in crate::inode) fn add(&self, id: TreeId) {
+        self.ids.lock().insert(id);
+        self.is_any.store(true, Ordering::Release);
+    }
+
+    /// Returns true if a subvolume was deleted.
+    pub(in crate::inode) fn contains(&self, id: TreeId) -> bool {
+        self.is_any.load(Ordering::Acquire) && self.ids.lock().contains(&id)
+    }
+
+    /// Returns [`Error::NotFound`] if a subvolume was deleted.
+    pub(in crate::inode) fn check(&self, id: TreeId) -> Result<()> {
+        if self.contains(id) { Err(Error::NotFound) } else { Ok(()) }
+    }
 }
 
 /// The subvolumes that were written to.
@@ -38,11 +69,31 @@ impl Subvolumes {
         tree_roots: &TreeRoots,
         id: TreeId,
     ) -> Result<Arc<Subvolume>> {
-        if let Some(subvolume) = self.found.lock().get(&id) {
-            return Ok(Arc::clone(subvolume));
+        let known = self.found.lock().get(&id).cloned();
+        let subvolume = match known {
+            Some(subvolume) => subvolume,
+            None => {
+                let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
+                Arc::clone(self.found.lock().entry(id).or_insert(subvolume))
+            }
+        };
+        if subvolume.read_only.load(Ordering::Acquire) {
+            Err(Error::ReadOnly)
+        } else {
+            Ok(subvolume)
         }
-        let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
-        Ok(Arc::clone(self.found.lock().entry(id).or_insert(subvolume)))
+    }
+
+    /// Records that a subvolume may, or may not, be changed from now on.
+    pub(in crate::inode) fn set_read_only(&self, id: TreeId, read_only: bool) {
+        if let Some(subvolume) = self.found.lock().get(&id) {
+            subvolume.read_only.store(read_only, Ordering::Release);
+        }
+    }
+
+    /// Drops what is known of a subvolume that is deleted.
+    pub(in crate::inode) fn forget(&self, id: TreeId) {
+        self.found.lock().remove(&id);
     }
 }
 
@@ -57,7 +108,7 @@ impl Subvolume {
         let tree = tree_roots.tree(id)?;
         let next_number = AtomicU64::new(ondisk::next_number(tree_roots, &tree)?);
         let left = Mutex::new(Class::CacheShard, ondisk::orphans(tree_roots, &tree)?);
-        Ok(Self { tree, next_number, left })
+        Ok(Self { tree, next_number, left, read_only: AtomicBool::new(false) })
     }
 
     /// Returns a number for a new inode.

@@ -213,7 +213,7 @@ impl SharedMounts {
             group: self.group.clone(),
         };
         Mounted::start(mount, filesystem, &options).map_err(|error| match error {
-            StartError::Closing => anyhow!(ENDING),
+            StartError::Closing => anyhow!(BEING_UNMOUNTED),
             StartError::Session(error) => error.into(),
         })
     }

@@ -1,0 +1,409 @@
+//! The entries of subvolumes in directories.
+//!
+//! 1. The entry and the references in the root tree change in one transaction. The entry is
+//!    delayed; the references are not, so that a lookup that finds the entry finds them.
+//! 2. A log could not be replayed into a subvolume, or a directory with a name of one, that the
+//!    last commit does not have: the transaction is committed instead of logged.
+//! 3. Nothing is entered into a subvolume once it is deleted: inodes that are open stay until they
+//!    are closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::{DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_transaction::subvolume::{self, NewSubvolume, SubvolumeName};
+use userbtrfs_transaction::{FullCommitReason, Handle, Reservation};
+
+use uuid::Uuid;
+
+use crate::clock;
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::entry::subvolume_name;
+use crate::inode::dir::lookup::{
+    Found, check_new_name, find_name, full_entry, list_some, lookup, target_if_named,
+};
+use crate::inode::flush::item_limits::check_room_for_entry;
+use crate::inode::ids::{EMPTY_DIR, ROOT_DIR};
+use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
+use crate::inode::ops::namespace::Namespace;
+use crate::inode::ops::operation::{Operation, lock_entries};
+use crate::inode::ops::orphan::{UnlinkOutcome, finish_unlink, remove_name};
+use crate::inode::ops::property::inherited_props;
+use crate::inode::ops::targets::{check_mutable, directory_to_change};
+use crate::inode::ops::unlink::{check_empty, check_removable};
+use crate::inode::ops::xattr::check_new_xattrs;
+use crate::inode::{Entry, EntryTarget, Inode, Inodes};
+
+/// Items that change when a subvolume is added: entry by name and by place, the directory's inode;
+/// root item, references both ways, two of the UUID tree; the items of its own tree.
+const ADD_ITEMS: u64 = 16;
+
+/// Items that change when a subvolume is removed: those of its entry, of the root tree and of the
+/// UUID tree.
+const REMOVE_ITEMS: u64 = 12;
+
+/// A subvolume that is found by its name, or the name of one that is not there.
+struct NamedSubvolume {
+    entry: Arc<Entry>,
+    /// `None` for a name that a snapshot copied, without the subvolume.
+    root: Option<Arc<Inode>>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct SubvolumePlace<'a> {
+    dir: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// The entry and the inode of a directory that a subvolume replaces.
+type ReplacedDirectory = Option<(Arc<Entry>, Arc<Inode>)>;
+
+/// Adds the entry of a subvolume that `make` makes, in the transaction of the handle, and
+/// returns the id of the subvolume and the number of the transaction. `make` takes the id and
+/// the name, and checks before it changes anything.
+pub(crate) fn add_subvolume(
+    namespace: &Namespace,
+    dir: InodeId,
+    name: &[u8],
+    make: impl FnOnce(&Handle<'_>, TreeId, SubvolumeName) -> Result<()>,
+) -> Result<(TreeId, u64)> {
+    check_new_name(name)?;
+    let dir = directory_to_change(namespace, dir)?;
+    let reservation = namespace.inodes.reserve_for_name(ADD_ITEMS)?;
+    let _locked = dir.lock_entries();
+    check_absent(&namespace.inodes, &dir, name)?;
+    check_room_for_entry(&namespace.inodes, &dir, name)?;
+    let reservation = reservation.ok_or(Error::NoSpace)?;
+    let index = take_index(&namespace.inodes, &dir)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    let id = subvolume::take_id(&operation.handle)?;
+    make(&operation.handle, id, name_in(&dir, index, name))?;
+    operation.add_entry(&dir, &subvolume_entry(&operation, index, name, id));
+    operation.require_commit(FullCommitReason::Subvolume);
+    operation.hold(&dir, Some(reservation));
+    Ok((id, operation.generation()))
+}
+
+/// Creates an empty subvolume, whose root directory inherits from the directory of its name as
+/// any directory does, and returns its id.
+pub(crate) fn create_subvolume(
+    namespace: &Namespace,
+    dir: InodeId,
+    name: &[u8],
+    new: &NewInode<'_>,
+) -> Result<TreeId> {
+    let parent = directory_to_change(namespace, dir)?;
+    check_new_xattrs(&namespace.inodes, new.xattrs)?;
+    let passed_on = inherited_props(&namespace.inodes, &parent)?;
+    let now = clock::now();
+    let (id, _) = add_subvolume(namespace, dir, name, |handle, id, name| {
+        let mut item = new.item(&parent.item(), handle.generation(), now);
+        item.nlink = 1;
+        let property = passed_on.give(&mut item);
+        let items = root_dir_items(&item, property.into_iter().chain(new.xattrs_given()));
+        let uuid = Uuid::new_v4();
+        let new = NewSubvolume { id, name, uuid, created: now, items };
+        Ok(subvolume::create(handle, &new)?)
+    })?;
+    Ok(id)
+}
+
+/// Removes a subvolume and its name; returns its id, or `None` if the name was that of a
+/// subvolume which a snapshot did not copy. A subvolume that is not `empty` is refused if only
+/// empty ones may be removed.
+pub(crate) fn remove_subvolume(
+    namespace: &Namespace,
+    dir: InodeId,
+    name: &[u8],
+    only_empty: bool,
+) -> Result<Option<(TreeId, u64)>> {
+    namespace.inodes.log_tracker.wait_for_pause();
+    let dir = directory_to_change(namespace, dir)?;
+    let reservation = namespace.inodes.reserve_for_removal(REMOVE_ITEMS)?;
+    loop {
+        let root = subvolume_root_at(namespace, &dir, name)?;
+        let _locked = lock_entries([Some(&dir), root.as_ref()]);
+        let Some(named) = named_subvolume(namespace, &dir, name, root.as_ref())? else { continue };
+        check_mutable(&dir)?;
+        if let Some(root) = named.root.as_ref().filter(|_| only_empty) {
+            check_empty(root)?;
+        }
+        next_index(&namespace.inodes, &dir)?;
+        let operation = Operation::begin(&namespace.inodes)?;
+        let id = named.root.as_ref().map(|root| root.id().subvolume);
+        if let Some(id) = id {
+            let name = name_in(&dir, named.entry.index, name);
+            subvolume::delete(&operation.handle, id, &name)?;
+            namespace.inodes.deleted.add(id);
+        }
+        operation.remove_entry(&dir, &named.entry);
+        operation.require_commit(FullCommitReason::Subvolume);
+        operation.hold(&dir, Some(reservation));
+        return Ok(id.map(|id| (id, operation.generation())));
+    }
+}
+
+/// Renames a subvolume, between subvolumes too. An empty directory with the new name is
+/// replaced if `may_replace`.
+pub(crate) fn rename_subvolume(
+    namespace: &Namespace,
+    (old_dir, old): (InodeId, &[u8]),
+    (new_dir, new): (InodeId, &[u8]),
+    may_replace: bool,
+) -> Result<()> {
+    check_new_name(new)?;
+    namespace.inodes.log_tracker.wait_for_pause();
+    let old_dir = directory_to_change(namespace, old_dir)?;
+    let new_dir = directory_to_change(namespace, new_dir)?;
+    let from = SubvolumePlace { dir: &old_dir, name: old };
+    let to = SubvolumePlace { dir: &new_dir, name: new };
+    let mut reservation = namespace.inodes.reserve_for_name(ADD_ITEMS + REMOVE_ITEMS)?;
+    loop {
+        let root = subvolume_root_at(namespace, &old_dir, old)?;
+        let replaced = if may_replace { directory_at(namespace, &new_dir, new)? } else { None };
+        let _mutex = namespace.renames.lock();
+        let dirs = [Some(&old_dir), Some(&new_dir), root.as_ref(), replaced.as_ref()];
+        let locked = lock_entries(dirs);
+        let Some(named) = named_subvolume(namespace, &old_dir, old, root.as_ref())? else {
+            continue;
+        };
+        let there = match replaced_by_subvolume(namespace, to, replaced.as_ref())? {
+            Some(there) => there,
+            None => continue,
+        };
+        check_subvolume_move(namespace, from, to, &named)?;
+        let reservation = reservation.take().ok_or(Error::NoSpace)?;
+        let fate = move_subvolume(namespace, from, to, &named, there.as_ref(), reservation)?;
+        drop(locked);
+        if let Some(((_, child), fate)) = there.as_ref().zip(fate) {
+            finish_unlink(namespace, child, fate);
+        }
+        return Ok(());
+    }
+}
+
+fn check_subvolume_move(
+    namespace: &Namespace,
+    from: SubvolumePlace<'_>,
+    to: SubvolumePlace<'_>,
+    named: &NamedSubvolume,
+) -> Result<()> {
+    check_mutable(from.dir)?;
+    match &named.root {
+        Some(root) => check_outside(namespace, to.dir, root.id().subvolume),
+        None if from.dir.id().subvolume != to.dir.id().subvolume => Err(Error::CrossDevice),
+        None => Ok(()),
+    }
+}
+
+fn move_subvolume(
+    namespace: &Namespace,
+    from: SubvolumePlace<'_>,
+    to: SubvolumePlace<'_>,
+    named: &NamedSubvolume,
+    replaced: Option<&(Arc<Entry>, Arc<Inode>)>,
+    reservation: Reservation,
+) -> Result<Option<UnlinkOutcome>> {
+    let EntryTarget::Subvolume(id) = named.entry.target else {
+        unreachable!("it is the entry of a subvolume")
+    };
+    let index = take_index(&namespace.inodes, to.dir)?;
+    next_index(&namespace.inodes, from.dir)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    if named.root.is_some() {
+        let old = name_in(from.dir, named.entry.index, from.name);
+        let new = name_in(to.dir, index, to.name);
+        subvolume::rename(&operation.handle, id, &old, &new)?;
+    }
+    let fate = replaced.map(|(entry, child)| remove_name(&operation, to.dir, entry, child));
+    let entry = subvolume_entry(&operation, index, to.name, id);
+    if Arc::ptr_eq(from.dir, to.dir) {
+        operation.change_entries(from.dir, [&named.entry], [&entry]);
+    } else {
+        operation.remove_entry(from.dir, &named.entry);
+        operation.add_entry(to.dir, &entry);
+    }
+    operation.require_commit(FullCommitReason::Subvolume);
+    operation.hold(to.dir, Some(reservation));
+    Ok(fate)
+}
+
+/// Returns the directory with this name; `None` if the name is free.
+fn directory_at(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
+    loop {
+        let Some(found) = find_name(&namespace.inodes, dir, name)? else { return Ok(None) };
+        match (found.kind, found.target) {
+            (DirEntryKind::Directory, EntryTarget::Inode(_)) => {}
+            (DirEntryKind::Directory, EntryTarget::Subvolume(_)) => return Err(Error::NotEmpty),
+            _ => return Err(Error::NotADirectory),
+        }
+        if let Some(inode) = target_if_named(&namespace.inodes, dir, name, found.target)? {
+            return Ok(Some(inode));
+        }
+    }
+}
+
+/// Checks that the new name is free, or that of the empty directory `child`, whose entry is
+/// then returned; `None` if it is neither any more. The entries of the directories are locked.
+fn replaced_by_subvolume(
+    namespace: &Namespace,
+    to: SubvolumePlace<'_>,
+    child: Option<&Arc<Inode>>,
+) -> Result<Option<ReplacedDirectory>> {
+    let Some(child) = child else {
+        check_absent(&namespace.inodes, to.dir, to.name)?;
+        check_room_for_entry(&namespace.inodes, to.dir, to.name)?;
+        return Ok(Some(None));
+    };
+    let same = |found: &Found| found.target == EntryTarget::Inode(child.number());
+    let Some(found) = find_name(&namespace.inodes, to.dir, to.name)?.filter(same) else {
+        return Ok(None);
+    };
+    let entry = full_entry(&namespace.inodes, to.dir, to.name, found, child)?;
+    check_removable(to.dir, child)?;
+    check_empty(child)?;
+    Ok(Some(Some((entry, Arc::clone(child)))))
+}
+
+/// Records that a subvolume may, or may not, be changed from now on.
+pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) {
+    namespace.subvolumes.set_read_only(id, read_only);
+}
+
+/// Keeps a reservation for items that were changed at once until the next flush.
+pub(crate) fn keep_reserved(namespace: &Namespace, handle: &Handle<'_>, reservation: Reservation) {
+    namespace.inodes.hold(handle, Some(reservation));
+}
+
+/// Returns true if a name leads to a subvolume, or to one that a snapshot did not copy.
+pub(crate) fn is_subvolume_name(inodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<bool> {
+    let found = lookup(inodes, dir, name)?;
+    Ok(found.is_some_and(|found| matches!(found.target, EntryTarget::Subvolume(_))))
+}
+
+/// Returns the root directory of the subvolume with this name; `None` if the name is that of a
+/// subvolume which a snapshot did not copy.
+fn subvolume_root_at(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+) -> Result<Option<Arc<Inode>>> {
+    let found = find_name(&namespace.inodes, dir, name)?.ok_or(Error::NotFound)?;
+    let EntryTarget::Subvolume(_) = found.target else { return Err(Error::NoSubvolume) };
+    match found.target.resolve(&namespace.inodes.tree_roots, dir.id(), name)? {
+        InodeId { number: EMPTY_DIR, .. } => Ok(None),
+        id => namespace.inodes.inode(id).map(Some),
+    }
+}
+
+/// Returns the subvolume with this name, if the name still leads to it. The entries of the
+/// directory are locked.
+fn named_subvolume(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+    root: Option<&Arc<Inode>>,
+) -> Result<Option<NamedSubvolume>> {
+    let found = find_name(&namespace.inodes, dir, name)?.ok_or(Error::NotFound)?;
+    let EntryTarget::Subvolume(id) = found.target else { return Err(Error::NoSubvolume) };
+    if root.is_some_and(|root| root.id().subvolume != id) {
+        return Ok(None);
+    }
+    let index = match root {
+        Some(root) => index_of_subvolume(namespace, dir, name, root)?,
+        None => index_by_listing(namespace, dir, name)?,
+    };
+    let (there, _) = list_some(&namespace.inodes, dir, index, 1)?;
+    let is_it = |it: &&Arc<Entry>| {
+        (it.index, &*it.name, it.target) == (index, name, EntryTarget::Subvolume(id))
+    };
+    let child = InodeId { subvolume: id, number: ROOT_DIR };
+    let stray = || Error::Stray { dir: dir.id(), name: name.to_vec(), child };
+    let entry = there.iter().find(is_it).cloned().ok_or_else(stray)?;
+    Ok(Some(NamedSubvolume { entry, root: root.cloned() }))
+}
+
+fn index_of_subvolume(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+    root: &Inode,
+) -> Result<u64> {
+    let known = subvolume_name(&namespace.inodes.tree_roots, root.id().subvolume)?;
+    let is_it = |(parent, link): &(TreeId, crate::inode::Link)| {
+        (*parent, link.dir) == (dir.id().subvolume, dir.number()) && link.name == name
+    };
+    let stray = || Error::Stray { dir: dir.id(), name: name.to_vec(), child: root.id() };
+    known.filter(is_it).map(|(_, link)| link.index).ok_or_else(stray)
+}
+
+/// Returns the index of a name that no item but the entry itself has.
+fn index_by_listing(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<u64> {
+    let mut position = Some(0);
+    while let Some(from) = position {
+        let (entries, next) = list_some(&namespace.inodes, dir, from, LISTED_AT_ONCE)?;
+        if let Some(entry) = entries.iter().find(|entry| *entry.name == *name) {
+            return Ok(entry.index);
+        }
+        position = next;
+    }
+    Err(Error::NotFound)
+}
+
+/// Checks that a directory is not in a subvolume or in one that it contains. The caller keeps
+/// subvolumes from being renamed.
+fn check_outside(namespace: &Namespace, dir: &Inode, id: TreeId) -> Result<()> {
+    let mut above = dir.id().subvolume;
+    let mut met = BTreeSet::new();
+    while above != id {
+        if !met.insert(above) {
+            return Err(Error::DirectoryLoop(dir.id()));
+        }
+        match subvolume_name(&namespace.inodes.tree_roots, above)? {
+            Some((parent, _)) => above = parent,
+            None => return Ok(()),
+        }
+    }
+    Err(Error::IntoItself)
+}
+
+/// The number of entries that are listed at once to find a name.
+const LISTED_AT_ONCE: usize = 4096;
+
+/// Returns the items of the root directory of a new subvolume, in key order.
+fn root_dir_items<'a>(
+    item: &InodeItem,
+    xattrs: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Vec<(Key, Vec<u8>)> {
+    let mut name = Vec::new();
+    InodeName { parent: ROOT_DIR, index: 0, name: b".." }.encode_ref_into(&mut name);
+    let mut items = BTreeMap::from([
+        (Key::new(ROOT_DIR, ItemKind::INODE_ITEM, 0), item.encode().to_vec()),
+        (Key::new(ROOT_DIR, ItemKind::INODE_REF, ROOT_DIR), name),
+    ]);
+    for (name, value) in xattrs {
+        let key = Key::new(ROOT_DIR, ItemKind::XATTR_ITEM, u64::from(name_hash(name)));
+        let target = Key::MIN;
+        let entry = DirEntry {
+            target,
+            transid: item.transid,
+            kind: DirEntryKind::Xattr,
+            name,
+            data: value,
+        };
+        entry.encode_into(items.entry(key).or_default());
+    }
+    items.into_iter().collect()
+}
+
+fn name_in(dir: &Inode, index: u64, name: &[u8]) -> SubvolumeName {
+    SubvolumeName { parent: dir.id().subvolume, dir: dir.number(), index, name: name.to_vec() }
+}
+
+fn subvolume_entry(operation: &Operation<'_>, index: u64, name: &[u8], id: TreeId) -> Arc<Entry> {
+    let kind = DirEntryKind::Directory;
+    let target = EntryTarget::Subvolume(id);
+    Arc::new(Entry { index, name: name.into(), kind, target, transid: operation.generation() })
+}

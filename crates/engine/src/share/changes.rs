@@ -1,0 +1,110 @@
+//! Snapshots, and changes of subvolumes.
+
+use userbtrfs_format::{RootFlags, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_transaction::subvolume::{self, NewSnapshot};
+use userbtrfs_transaction::{
+    Error as TransactionError, HandleKind, Reservation, TransactionManager,
+};
+use uuid::Uuid;
+
+use crate::clock;
+use crate::data::FileOps;
+use crate::error::{Error, InodeId, Result};
+use crate::inode::{Namespace, ops};
+
+/// Items that the commit changes for a snapshot: two root items, references both ways, two of the
+/// UUID tree.
+const SNAPSHOT_ITEMS: u64 = 8;
+
+/// How often space for a snapshot is looked for: a commit may free some.
+const TRIES: usize = 3;
+
+/// A filesystem that is open for writing.
+#[derive(Clone, Copy)]
+pub(crate) struct Writable<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) writer: &'a FileOps,
+    pub(crate) transactions: &'a Arc<TransactionManager>,
+}
+
+impl Writable<'_> {
+    /// Makes a snapshot, durable when this returns, of all that was written before the call.
+    pub(crate) fn snapshot(
+        self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<TreeId> {
+        let transactions = self.transactions;
+        let root = transactions.tree_roots().root_item(source)?;
+        root.filter(|_| source.is_subvolume()).ok_or(Error::NoSubvolume)?;
+        // From here on data of the source is written to new extents only, none of which the
+        // snapshot gets, if it is written after the commit.
+        let _exclusion = transactions.space().exclude_nocow(source);
+        self.writer.settle()?;
+        let reservation = self.reserve_for_snapshot(source)?;
+        let (id, generation) =
+            ops::add_subvolume(self.namespace, dir, name, |handle, id, name| {
+                let (uuid, created) = (Uuid::new_v4(), clock::now());
+                let new = NewSnapshot { source, id, name, uuid, created, read_only, reservation };
+                subvolume::snapshot_at_commit(handle, new);
+                Ok(())
+            })?;
+        transactions.commit_transaction(generation)?;
+        match transactions.tree_roots().root_item(id)? {
+            Some(_) => Ok(id),
+            // It was deleted meanwhile, or the subvolume that has its name.
+            None => Err(Error::NotFound),
+        }
+    }
+
+    fn reserve_for_snapshot(self, source: TreeId) -> Result<Reservation> {
+        let tree_roots = self.transactions.tree_roots();
+        for _ in 0..TRIES {
+            let shared = tree_roots.tree(source)?.root_len(tree_roots.store())?;
+            let found = self.transactions.try_reserve_for_extents(SNAPSHOT_ITEMS, shared as u64);
+            match found {
+                Some(reservation) => return Ok(reservation),
+                None => self.transactions.commit()?,
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Sets whether a subvolume may be changed.
+    pub(crate) fn set_read_only(self, id: TreeId, read_only: bool) -> Result<()> {
+        if read_only {
+            // Changes from now on are refused, and those before are written.
+            ops::set_read_only(self.namespace, id, true);
+            self.writer.settle()?;
+        }
+        let set = |flags: &mut RootFlags| flags.set(RootFlags::READ_ONLY, read_only);
+        self.change(|handle| subvolume::change_root_item(handle, id, |item| set(&mut item.flags)))?;
+        ops::set_read_only(self.namespace, id, read_only);
+        Ok(())
+    }
+
+    /// Sets the UUID that a subvolume was received with; nil if it was not received.
+    pub(crate) fn set_received_uuid(self, id: TreeId, received: Uuid) -> Result<()> {
+        self.change(|handle| subvolume::set_received_uuid(handle, id, received))
+    }
+
+    /// Sets the subvolume that is mounted when none is named.
+    pub(crate) fn set_default(self, id: TreeId) -> Result<()> {
+        self.change(|handle| subvolume::set_default(handle, id))
+    }
+
+    /// Changes a few items of the root tree and the UUID tree.
+    fn change(
+        self,
+        change: impl FnOnce(&userbtrfs_transaction::Handle<'_>) -> Result<(), TransactionError>,
+    ) -> Result<()> {
+        let reservation = self.namespace.inodes().reserve(SNAPSHOT_ITEMS)?;
+        let handle = self.transactions.start(HandleKind::Operation)?;
+        change(&handle)?;
+        ops::keep_reserved(self.namespace, &handle, reservation);
+        Ok(())
+    }
+}

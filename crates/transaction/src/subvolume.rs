@@ -1,0 +1,28 @@
+//! Subvolumes in the root tree: their creation, snapshots and deletion.
+//!
+//! | file        | holds                                                            |
+//! |-------------|------------------------------------------------------------------|
+//! | `roots`     | ROOT_ITEMs, ROOT_REFs and the default subvolume                  |
+//! | `snapshots` | snapshots, which the commit makes                                |
+//! | `uuid_tree` | the UUID tree                                                    |
+//!
+//! Each change is made in the transaction of a handle, and durable with its commit. What a caller
+//! can get wrong is checked first; an error after that fails the filesystem.
+//!
+//! 1. The root tree and the UUID tree are changed at once, in the transaction of the handle; the
+//!    entry of the directory is delayed by the caller, in the same transaction.
+//! 2. The root items of subvolumes are changed by one thread at a time.
+//! 3. A snapshot is made by the commit, when all delayed changes of the transaction are in the
+//!    trees and no more are made. Until then its id is *announced*: a lookup of its name waits.
+
+mod roots;
+mod snapshots;
+mod uuid_tree;
+
+pub(crate) use roots::SubvolumeIds;
+pub use roots::{
+    NewSubvolume, SubvolumeName, change_root_item, create, default, delete, rename, set_default,
+    set_received_uuid, take_id,
+};
+pub use snapshots::{NewSnapshot, snapshot_at_commit};
+pub(crate) use snapshots::{PendingSnapshots, create_pending};

@@ -1,0 +1,114 @@
+//! Snapshots: made by the commit, in one transaction with the entry that names them.
+
+use std::mem;
+
+use userbtrfs_format::{ItemKind, Key, RootFlags, Timestamp, TreeId};
+use userbtrfs_sync::{Arc, Class, Mutex};
+use uuid::Uuid;
+
+use super::roots::{self, SubvolumeName};
+use super::uuid_tree;
+use crate::commit::{Handle, move_root};
+use crate::context::TransactionContext;
+use crate::editor::{Changes, Editor};
+use crate::error::Result;
+use crate::space::Reservation;
+
+/// A snapshot to be made.
+pub struct NewSnapshot {
+    /// The subvolume that it is a snapshot of.
+    pub source: TreeId,
+    /// Its id, from [`super::take_id`].
+    pub id: TreeId,
+    /// Its name.
+    pub name: SubvolumeName,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// The time of its creation.
+    pub created: Timestamp,
+    /// Whether it may not be changed.
+    pub read_only: bool,
+    /// The space for the items that the commit changes for it.
+    pub reservation: Reservation,
+}
+
+/// The snapshots that the commit of the running transaction makes.
+pub(crate) struct PendingSnapshots(Mutex<Vec<NewSnapshot>>);
+
+impl PendingSnapshots {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Class::ChangedRoots, Vec::new()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// Has the commit of the handle's transaction make a snapshot. Until then its id is announced
+/// ([`TreeRoots::wait_for_announced`](crate::TreeRoots::wait_for_announced)). The snapshot has all
+/// changes of its source that are made in this transaction.
+pub fn snapshot_at_commit(handle: &Handle<'_>, snapshot: NewSnapshot) {
+    let context = handle.context();
+    context.tree_roots.announce(snapshot.id);
+    context.snapshots.0.lock().push(snapshot);
+}
+
+/// Makes the snapshots of the transaction. All of its delayed changes are in the trees.
+pub(crate) fn create_pending(context: &TransactionContext, generation: u64) -> Result<()> {
+    let pending = mem::take(&mut *context.snapshots.0.lock());
+    let editor = context.editor(generation);
+    for snapshot in pending {
+        let _one = context.subvolume_ids.change.lock();
+        // If the directory of its name is being deleted, it would be, too.
+        if context.tree_roots.root_item(snapshot.name.parent)?.is_some() {
+            create(context, &editor, &snapshot)?;
+        }
+        context.tree_roots.settle_announced(snapshot.id);
+    }
+    Ok(())
+}
+
+fn create(context: &TransactionContext, editor: &Editor<'_>, snapshot: &NewSnapshot) -> Result<()> {
+    let source = context.tree_roots.tree(snapshot.source)?;
+    let copy = source.snapshot(snapshot.id, context.tree_roots.store(), context)?;
+    let (source_key, mut source_item) = roots::root_entry(context, snapshot.source)?;
+    move_root(&mut source_item, &source, editor);
+    source_item.last_snapshot = editor.generation;
+
+    let mut item = source_item.clone();
+    let root = copy.root();
+    item.logical = root.logical;
+    item.level = root.level;
+    item.generation = root.generation;
+    item.generation_v2 = Some(root.generation);
+    item.flags.set(RootFlags::READ_ONLY, snapshot.read_only);
+    // The source may have been deleted in this transaction.
+    item.flags.remove(RootFlags::DEAD);
+    item.refs = 1;
+    let mut extended = item.extended.take().unwrap_or_else(roots::no_extension);
+    extended.parent_uuid = mem::replace(&mut extended.uuid, snapshot.uuid);
+    extended.otime = snapshot.created;
+    extended.otransid = editor.generation;
+    if !snapshot.read_only {
+        // It may change, and then is no longer the subvolume that was received.
+        extended.received_uuid = Uuid::nil();
+        extended.stransid = 0;
+        extended.rtransid = 0;
+        extended.stime = Timestamp::default();
+        extended.rtime = Timestamp::default();
+    }
+    let received = extended.received_uuid;
+    item.extended = Some(extended);
+
+    let mut changes = Changes::default();
+    changes.put(source_key, source_item.encode());
+    let key = Key::new(snapshot.id.0, ItemKind::ROOT_ITEM, editor.generation);
+    changes.put(key, item.encode());
+    snapshot.name.add_to(&mut changes, snapshot.id);
+    editor.apply(TreeId::ROOT, &mut changes.into_edits())?;
+    uuid_tree::add(editor, snapshot.uuid, ItemKind::UUID_KEY_SUBVOL, snapshot.id)?;
+    uuid_tree::add(editor, received, ItemKind::UUID_KEY_RECEIVED_SUBVOL, snapshot.id)?;
+    context.tree_roots.adopt(Arc::new(copy));
+    Ok(())
+}
