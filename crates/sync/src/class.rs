@@ -9,6 +9,10 @@ use std::fmt;
 /// The classes of locks, outermost first: declaration order is the lock order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
+    /// The thread that drops deleted subvolumes: held while it is started or joined.
+    CleanerThread,
+    /// The queue of deleted subvolumes.
+    SubvolumeQueue,
     /// Moves of directories between parents: at most one at a time in a filesystem.
     RenameMutex,
     /// The operation lock of a directory whose entries change.
@@ -84,6 +88,8 @@ impl Class {
     /// Returns the name of the class in messages.
     pub fn name(self) -> &'static str {
         match self {
+            Self::CleanerThread => "cleaner thread",
+            Self::SubvolumeQueue => "queue of deleted subvolumes",
             Self::RenameMutex => "rename mutex",
             Self::ParentDirectory => "parent directory",
             Self::ChildInode => "child inode",

@@ -122,7 +122,7 @@ impl Dir {
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
         let dir = self.inode();
         if ops::is_subvolume_name(dir.nodes(), dir.id(), name)? {
-            return ops::remove_subvolume(dir.namespace(), dir.id(), name, true).map(drop);
+            return self.remove_subvolume(name, true).map(drop);
         }
         ops::rmdir(dir.namespace(), dir.id(), name)
     }

@@ -20,7 +20,7 @@ use crate::inode::{
     DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, Namespace, ROOT_DIR, TreeRoots,
 };
 use crate::log::{self, Log, Replayed};
-use crate::share;
+use crate::share::{self, Cleaner, CleanerParts};
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
 ///
@@ -35,6 +35,8 @@ pub struct Filesystem {
 
 /// Fields are dropped in this order: each may need those after it.
 pub(crate) struct Inner {
+    /// `None` if the filesystem is open read-only.
+    pub(crate) cleaner: Option<Cleaner>,
     /// `None` if the filesystem is open read-only.
     pub(crate) log: Option<Log>,
     /// `None` if the filesystem is open read-only.
@@ -106,6 +108,9 @@ impl Inner {
     }
 
     fn close(&mut self) -> Result<()> {
+        if let Some(cleaner) = self.cleaner.take() {
+            cleaner.stop();
+        }
         self.clean();
         self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
@@ -164,6 +169,9 @@ impl Filesystem {
         inner.replayed = replayed;
         inner.root.subvolume = root_subvolume(&inner, &options.root)?;
         inner.is_open = true;
+        if let Some(cleaner) = &inner.cleaner {
+            cleaner.queue_left()?;
+        }
         let root = inner.root;
         Ok(Self { inner: Arc::new(inner), root })
     }
@@ -194,6 +202,9 @@ impl Filesystem {
     /// until all space that this frees is discarded, if that is enabled. Closing it afterwards,
     /// without a change in between, does not touch the device any more.
     pub fn finish(&self) -> Result<()> {
+        if let Some(cleaner) = &self.inner.cleaner {
+            cleaner.stop();
+        }
         self.inner.clean();
         let committed = self.inner.commit();
         self.inner.writer.iter().for_each(|writer| writer.repair());
@@ -490,6 +501,7 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
     let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
+        cleaner: None,
         log: None,
         writer: None,
         files,
@@ -518,7 +530,14 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
     let log = Log::new(&nodes, writer.writeback(), &transactions);
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
+    let cleaner = Cleaner::new(CleanerParts {
+        namespace: Arc::clone(&namespace),
+        files: Arc::clone(&files),
+        writer: Arc::clone(&writer),
+        transactions: Arc::clone(&transactions),
+    });
     Ok(Inner {
+        cleaner: Some(cleaner),
         log: Some(log),
         writer: Some(writer),
         files,

@@ -83,6 +83,20 @@ impl Filesystem {
         self.writable()?.set_received_uuid(id, received)
     }
 
+    /// Returns the deleted subvolumes whose space is not freed yet, by id.
+    pub fn deleted_subvolumes(&self) -> Result<Vec<TreeId>> {
+        match &self.inner.transactions {
+            Some(transactions) => Ok(transactions.dead_roots()?),
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Waits until the space of these deleted subvolumes is freed, in memory: it can be allocated
+    /// after the next commit. Files in them that are open keep them.
+    pub fn wait_for_deleted(&self, ids: &[TreeId]) -> Result<()> {
+        self.inner.cleaner.as_ref().ok_or(Error::ReadOnly)?.wait(ids)
+    }
+
     fn writable(&self) -> Result<Writable<'_>> {
         let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
         Ok(Writable {
@@ -137,8 +151,17 @@ impl Dir {
     /// [`Error::NoSubvolume`] if the name is that of something else, [`Error::NotEmpty`] if the
     /// subvolume contains others, [`Error::NotPermitted`] if it is the default subvolume.
     pub fn delete_subvolume(&self, name: &[u8]) -> Result<TreeId> {
+        let deleted = self.remove_subvolume(name, false)?;
+        deleted.ok_or(Error::NoSubvolume)
+    }
+
+    /// Removes a subvolume, or the name of one that a snapshot did not copy.
+    pub(super) fn remove_subvolume(&self, name: &[u8], only_empty: bool) -> Result<Option<TreeId>> {
         let inode = self.inode();
-        let deleted = ops::remove_subvolume(inode.namespace(), inode.id(), name, false)?;
-        deleted.map(|(id, _)| id).ok_or(Error::NoSubvolume)
+        let deleted = ops::remove_subvolume(inode.namespace(), inode.id(), name, only_empty)?;
+        if let Some(((id, deleted_in), cleaner)) = deleted.zip(inode.inner().cleaner.as_ref()) {
+            cleaner.queue(id, deleted_in);
+        }
+        Ok(deleted.map(|(id, _)| id))
     }
 }

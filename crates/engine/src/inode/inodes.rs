@@ -7,7 +7,7 @@
 //! 3. Nothing here knows an operation: those are functions in [`crate::inode::dir`],
 //!    [`crate::inode::ops`] and [`crate::inode::flush`].
 
-use userbtrfs_format::{InodeFlags, item_len_max};
+use userbtrfs_format::{InodeFlags, TreeId, item_len_max};
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_transaction::{Handle, Reservation, TransactionManager};
 
@@ -114,6 +114,11 @@ impl Inodes {
         let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
         known.load(&self.tree_roots, &self.budget)?;
         Ok(known)
+    }
+
+    /// Returns true if a subvolume was deleted since the filesystem was opened.
+    pub(crate) fn is_deleted(&self, subvolume: TreeId) -> bool {
+        self.deleted.contains(subvolume)
     }
 
     /// Returns an inode by number if it is cached, loaded or not.

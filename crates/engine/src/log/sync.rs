@@ -194,6 +194,9 @@ impl Log {
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
         let (inode, log_tracker) = (whole.inode, self.nodes.log_tracker());
+        if self.nodes.is_deleted(inode.id().subvolume) {
+            return SyncPlan::Commit(FullCommitReason::Subvolume);
+        }
         // Read first: if the inode gets its first name meanwhile, `item` counts that name.
         let is_linkable = inode.is_linkable();
         let (running, item) = (handle.generation(), inode.item());

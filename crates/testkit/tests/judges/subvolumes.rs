@@ -7,11 +7,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use userbtrfs::mkfs::Options;
 use userbtrfs::{Dir, Error, Filesystem, OpenOptions, RenameMode, TreeId};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::skip_unless_linux;
 
-use super::made::{MIB, by_kinds};
+use super::made::{MIB, Made};
 use super::ours::judge_by_linux;
 
 /// A filesystem in an image file, with a subvolume `data` that has a directory of files.
@@ -27,7 +28,7 @@ impl Image {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
-        let made = by_kinds().remove(0).of_length(256 * MIB);
+        let made = Made::new("subvolumes", 256 * MIB, Options::default());
         made.image().write_to(&path).unwrap();
         let filesystem = OpenOptions::new().write(true).open(&path).unwrap();
         let image = Self { _folder: folder, path, filesystem };
@@ -35,7 +36,7 @@ impl Image {
         let files = data.create_dir(b"files", 0o755).unwrap();
         for number in 0..FILES {
             let name = format!("file {number}");
-            let file = files.create(name.as_bytes(), 0o644).unwrap().open_file().unwrap();
+            let file = files.create(name.as_bytes(), 0o644).unwrap().open().unwrap();
             let len = if number % 3 == 0 { 100 } else { 9000 };
             file.append(&vec![u8::try_from(number % 251).unwrap(); len]).unwrap();
         }

@@ -8,6 +8,7 @@
 //! 3. The bound may be exceeded by blocks that cannot be evicted, and by the blocks of one read or
 //!    write. Writers keep the former within the bound.
 
+use userbtrfs_format::TreeId;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::TransactionManager;
 
@@ -49,6 +50,14 @@ impl PageCache {
         if let Some(pages) = self.get(id) {
             pages.drop_clean();
         }
+    }
+
+    /// Drops the clean sectors of all files of a subvolume that was deleted.
+    pub(crate) fn forget_subvolume(&self, id: TreeId) {
+        for pages in self.shared.files(|file| file.subvolume == id) {
+            pages.drop_clean();
+        }
+        self.shared.forget_ages(|pages| pages.id().subvolume == id);
     }
 
     /// Returns the writeback errors.

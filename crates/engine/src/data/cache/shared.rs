@@ -136,6 +136,28 @@ impl<F: CachedFile> CacheShared<F> {
         new
     }
 
+    /// Returns the files whose inodes are `wanted`.
+    pub(in crate::data) fn files(&self, wanted: impl Fn(&InodeId) -> bool) -> Vec<Arc<F>> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let of_shard = shard.iter().filter(|(id, _)| wanted(id));
+            found.extend(of_shard.filter_map(|(_, file)| file.upgrade()));
+        }
+        found
+    }
+
+    /// Drops the references to files that the eviction list holds, although their blocks may be
+    /// gone.
+    pub(in crate::data) fn forget_ages(&self, unwanted: impl Fn(&F) -> bool) {
+        let mut ages = self.ages.lock();
+        let dropped: Vec<_> = ages.iter().filter(|(file, ..)| unwanted(file)).cloned().collect();
+        ages.retain(|(file, ..)| !unwanted(file));
+        // None may be dropped under the lock.
+        drop(ages);
+        drop(dropped);
+    }
+
     /// Returns the bytes of all sectors that are dirty or being written.
     pub(in crate::data) fn unfinished_bytes(&self) -> u64 {
         self.usage.unfinished.load(Ordering::Relaxed) * SECTOR

@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use userbtrfs_btree::ShortKeys;
-use userbtrfs_format::FileKind;
+use userbtrfs_format::{FileKind, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::error::InodeId;
@@ -77,6 +77,23 @@ impl InodeCache {
         shard.ages.push_back(inode.id());
         shard.shrink(self.shard_max, running);
         inode
+    }
+
+    /// Removes the inodes of a deleted subvolume that nothing else holds; returns true if none is
+    /// left.
+    pub(in crate::inode) fn evict(&self, subvolume: TreeId) -> bool {
+        let mut is_empty = true;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let is_unused = |id: &InodeId, place: &mut Place| {
+                id.subvolume == subvolume && Arc::strong_count(&place.inode) == 1
+            };
+            let dropped: Vec<_> = shard.inodes.extract_if(is_unused).collect();
+            is_empty &= !shard.inodes.keys().any(|id| id.subvolume == subvolume);
+            drop(shard);
+            drop(dropped);
+        }
+        is_empty
     }
 
     /// Removes an inode that is deleted.

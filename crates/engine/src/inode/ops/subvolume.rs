@@ -277,6 +277,17 @@ pub(crate) fn keep_reserved(namespace: &Namespace, handle: &Handle<'_>, reservat
     namespace.inodes.hold(handle, Some(reservation));
 }
 
+/// Drops the inodes of a deleted subvolume that nothing uses; returns true if none is left.
+pub(crate) fn evict_subvolume(namespace: &Namespace, id: TreeId) -> bool {
+    namespace.undeleted.lock().retain(|(_, inode)| inode.id().subvolume != id);
+    namespace.inodes.table.evict(id)
+}
+
+/// Drops what is known of a subvolume whose tree is dropped.
+pub(crate) fn forget_subvolume(namespace: &Namespace, id: TreeId) {
+    namespace.subvolumes.forget(id);
+}
+
 /// Returns true if a name leads to a subvolume, or to one that a snapshot did not copy.
 pub(crate) fn is_subvolume_name(inodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<bool> {
     let found = lookup(inodes, dir, name)?;

@@ -1,0 +1,185 @@
+//! The cleaner: drops the trees of deleted subvolumes in the background (Linux: btrfs-cleaner).
+//!
+//! 1. A subvolume is queued when it is deleted, and when a filesystem is opened in which an earlier
+//!    mount left it.
+//! 2. Its tree is dropped once its deletion is durable and none of its inodes is used: nothing reads
+//!    the tree then, and nothing changes it.
+//! 3. A stop takes effect between two steps. What is left is dropped after the next opening, by us
+//!    or by Linux.
+//! 4. A tree that cannot be dropped is left, too; the others are dropped.
+
+use std::collections::BTreeMap;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use userbtrfs_format::TreeId;
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+use userbtrfs_transaction::{DropProgress, TransactionManager};
+
+use crate::data::{FileOps, PageCache};
+use crate::error::{Error, Result};
+use crate::inode::{Namespace, ops};
+
+/// How long to wait before it is looked again whether a deleted subvolume is still used, or its
+/// deletion durable.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Drops the trees of deleted subvolumes in the background.
+pub(crate) struct Cleaner {
+    shared: Arc<Shared>,
+    /// `None` while there is nothing to drop.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    parts: Parts,
+    state: Mutex<State>,
+    /// Notified when a subvolume is removed from the queue, and of a stop.
+    changed: Condvar,
+}
+
+/// The parts of an open filesystem that the cleaner needs.
+pub(crate) struct Parts {
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) files: Arc<PageCache>,
+    pub(crate) writer: Arc<FileOps>,
+    pub(crate) transactions: Arc<TransactionManager>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The subvolumes to be dropped, and the transaction that deleted each.
+    queue: BTreeMap<TreeId, u64>,
+    stops: bool,
+    /// The first failure since it was last reported.
+    failed: Option<Error>,
+}
+
+impl Cleaner {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let state = Mutex::new(Class::SubvolumeQueue, State::default());
+        let shared = Shared { parts, state, changed: Condvar::new() };
+        Self { shared: Arc::new(shared), thread: Mutex::new(Class::CleanerThread, None) }
+    }
+
+    /// Queues the subvolumes that earlier mounts left.
+    pub(crate) fn queue_left(&self) -> Result<()> {
+        for id in self.shared.parts.transactions.dead_roots()? {
+            self.queue(id, 0);
+        }
+        Ok(())
+    }
+
+    /// Queues a subvolume that was deleted in this transaction.
+    pub(crate) fn queue(&self, id: TreeId, deleted_in: u64) {
+        let mut thread = self.thread.lock();
+        self.shared.state.lock().queue.insert(id, deleted_in);
+        if thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            let shared = Arc::clone(&self.shared);
+            let run = move || while shared.clean_next() {};
+            // Without a thread, the subvolume is dropped by `finish`, or after the next opening.
+            *thread = thread::Builder::new().name("cleaner".to_owned()).spawn(run).ok();
+        }
+    }
+
+    /// Waits until the trees of these subvolumes are dropped. Returns the first failure.
+    pub(crate) fn wait(&self, ids: &[TreeId]) -> Result<()> {
+        self.shared.parts.transactions.commit()?;
+        if self.thread.lock().is_none() {
+            while self.shared.clean_next() {}
+        }
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_while(&mut state, |state| {
+            !state.stops && ids.iter().any(|id| state.queue.contains_key(id))
+        });
+        state.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Stops after the current step, until another subvolume is queued.
+    pub(crate) fn stop(&self) {
+        let mut thread = self.thread.lock();
+        let Some(running) = thread.take() else { return };
+        self.shared.state.lock().stops = true;
+        self.shared.changed.notify_all();
+        running.join().expect("the cleaner does not panic");
+        self.shared.state.lock().stops = false;
+    }
+}
+
+impl Shared {
+    /// Drops the tree of a queued subvolume; returns false if there is none, or after a stop.
+    fn clean_next(&self) -> bool {
+        let next = {
+            let state = self.state.lock();
+            state.queue.first_key_value().map(|(id, deleted_in)| (*id, *deleted_in))
+        };
+        let Some((id, deleted_in)) = next else { return false };
+        let cleaned = self.clean(id, deleted_in);
+        let mut state = self.state.lock();
+        match cleaned {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => drop(state.failed.get_or_insert(error)),
+        }
+        state.queue.remove(&id);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Drops the tree of a subvolume; returns false if it was stopped before.
+    fn clean(&self, id: TreeId, deleted_in: u64) -> Result<bool> {
+        if !self.wait_until(|| self.is_durable(deleted_in))? {
+            return Ok(false);
+        }
+        if !self.wait_until(|| self.is_unused(id))? {
+            return Ok(false);
+        }
+        while !self.state.lock().stops {
+            if let DropProgress::Dropped(_) = self.parts.transactions.drop_tree_step(id)? {
+                ops::forget_subvolume(&self.parts.namespace, id);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits until `is_so`; returns false if it was stopped before.
+    fn wait_until(&self, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
+        loop {
+            if self.state.lock().stops {
+                return Ok(false);
+            }
+            self.parts.transactions.check()?;
+            if is_so()? {
+                return Ok(true);
+            }
+            let mut state = self.state.lock();
+            if !state.stops {
+                self.changed.wait_for(&mut state, PAUSE);
+            }
+        }
+    }
+
+    fn is_durable(&self, generation: u64) -> Result<bool> {
+        if self.parts.transactions.generation() <= generation {
+            return Ok(false);
+        }
+        self.parts.transactions.wait_durable(generation)?;
+        Ok(true)
+    }
+
+    /// Returns true if no inode of a deleted subvolume is in memory any more. Those that are not
+    /// used are written, and dropped.
+    fn is_unused(&self, id: TreeId) -> Result<bool> {
+        let Parts { namespace, files, writer, transactions } = &self.parts;
+        files.forget_subvolume(id);
+        if ops::evict_subvolume(namespace, id) {
+            return Ok(true);
+        }
+        // Failures are recorded for the users of the files.
+        let _failed = writer.settle();
+        transactions.merge_pending()?;
+        files.forget_subvolume(id);
+        Ok(ops::evict_subvolume(namespace, id))
+    }
+}
