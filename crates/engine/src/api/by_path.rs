@@ -109,10 +109,7 @@ impl Filesystem {
         failed: impl FnMut(&[u8], Error) -> Result<()>,
     ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
-        let child = dir.lookup(&name)?;
-        // A subvolume is refused before anything in it is removed.
-        let is_subvolume = child.id().subvolume != dir.inode().id().subvolume;
-        if is_subvolume || child.open_dir()?.remove_content_with(failed)? {
+        if dir.lookup(&name)?.open_dir()?.remove_content_with(failed)? {
             dir.remove_dir(&name)
         } else {
             Ok(())

@@ -39,13 +39,8 @@ impl Level {
 
     /// Removes an entry. Returns the level of a directory that must be emptied first.
     fn remove(&self, entry: &DirEntry) -> Result<Option<Self>> {
-        let is_of_this = || entry.target().subvolume == self.dir.inode().id().subvolume;
         match self.dir.remove_file(entry.name()) {
-            Err(Error::IsADirectory) if is_of_this() => {
-                Ok(Some(Self::new(self.dir.enter(entry)?, entry.name())))
-            }
-            // A subvolume is refused before anything in it is removed.
-            Err(Error::IsADirectory) => self.dir.remove_dir(entry.name()).map(|()| None),
+            Err(Error::IsADirectory) => Ok(Some(Self::new(self.dir.enter(entry)?, entry.name()))),
             removed => removed.map(|()| None),
         }
     }
@@ -127,8 +122,8 @@ impl Dir {
         ops::rmdir(dir.namespace(), dir.id(), name)
     }
 
-    /// Removes the content of this directory recursively, but not the directory itself. The first
-    /// failure ends it.
+    /// Removes the content of this directory recursively, subvolumes with all of theirs, but not the
+    /// directory itself. The first failure ends it.
     pub fn remove_content(&self) -> Result<()> {
         self.remove_content_with(|_, error| Err(error)).map(drop)
     }

@@ -37,6 +37,9 @@ const COMMITS: usize = 6;
 /// The number of commits with little memory, and of files before each.
 const HURRIED_COMMITS: usize = 3;
 const HURRIED_FILES: usize = 1000;
+/// The number of snapshots of a workload, and of files in their source.
+const SNAPSHOTS: u32 = 5;
+const SNAPSHOT_FILES: u32 = 250;
 /// In CI, one in this many states is checked by btrfs-progs and Linux.
 const JUDGED: u64 = 10;
 /// The flag of a file that is overwritten in place (`FS_NOCOW_FL`).
@@ -296,6 +299,93 @@ fn data_written_before_its_commit_and_discarded_after_is_not_missed() {
     }
     for state in states(&workload.recording, Choice::Reordered { seed, count }) {
         judge.judge(&workload, &state, false);
+    }
+}
+
+/// Runs a workload of snapshots, which are changed and deleted, so that trees that share blocks are
+/// dropped.
+fn with_snapshots(made: &Made, seed: u64) -> Workload {
+    let device = Arc::new(RecordingDevice::on(&made.image()));
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(16 << 20);
+    let filesystem = options.open_devices(vec![device.clone()]).unwrap();
+    let mut random = Random::new(seed);
+    let mut commits: Vec<Commit> = Vec::new();
+    let mut note = || {
+        let log = device.log();
+        let shown = walk_ours::walk(&filesystem).unwrap();
+        let model = Model::new(made.options.nodesize);
+        let (end, superblocks) = (log.len(), superblocks(&log));
+        assert!(commits.last().is_none_or(|last| last.superblocks + 1 == superblocks));
+        commits.push(Commit { end, superblocks, shown, model, since: None });
+    };
+    note();
+    let root = filesystem.root();
+    let source = root.create_subvolume(b"source", 0o755).unwrap();
+    for number in 0..SNAPSHOT_FILES {
+        let file = source.create(format!("file {number}").as_bytes(), 0o644).unwrap();
+        file.write_content(&random.bytes(if number % 4 == 0 { 20_000 } else { 300 })).unwrap();
+    }
+    filesystem.commit().unwrap();
+    note();
+    for round in 0..SNAPSHOTS {
+        let name = format!("snapshot {round}");
+        let id = source.inode().id().subvolume;
+        root.snapshot(name.as_bytes(), id, round % 2 == 1).unwrap();
+        note();
+        change_some(&filesystem, "source", &mut random);
+        if round % 2 == 0 {
+            change_some(&filesystem, &name, &mut random);
+        }
+        let older = format!("snapshot {}", round.wrapping_sub(2));
+        if round >= 2 {
+            let id = root.delete_subvolume(older.as_bytes()).unwrap();
+            filesystem.commit().unwrap();
+            note();
+            filesystem.wait_for_deleted(&[id]).unwrap();
+            assert_eq!(filesystem.deleted_subvolumes().unwrap(), []);
+        }
+        filesystem.commit().unwrap();
+        note();
+    }
+    filesystem.abandon();
+    Workload { recording: device.recording(), commits, ever: History::default() }
+}
+
+/// Writes, creates and removes some files of the workload of snapshots.
+fn change_some(filesystem: &Filesystem, subvolume: &str, random: &mut Random) {
+    let dir = filesystem.open_dir(subvolume).unwrap();
+    for number in 0..SNAPSHOT_FILES {
+        let path = format!("{subvolume}/file {number}");
+        match random.below(20) {
+            0 => filesystem.write(&path, random.bytes(9000)).unwrap(),
+            1 if filesystem.lookup(&path).is_ok() => filesystem.remove_file(&path).unwrap(),
+            _ => {}
+        }
+    }
+    let name = format!("new {}", random.below(1 << 30));
+    dir.create(name.as_bytes(), 0o600).unwrap().write_content(b"new").unwrap();
+}
+
+#[test]
+fn a_cut_while_snapshots_are_made_and_dropped_leaves_one_commit_or_the_next() {
+    skip_unless_linux!();
+    let seed = seed();
+    let linux = Linux::lock().unwrap();
+    let count = if is_torture() { usize::MAX } else { 40 };
+    for made in &kinds()[..if is_torture() { kinds().len() } else { 2 }] {
+        let workload = with_snapshots(made, seed);
+        let mut judge = Judge { linux: &linux, made, random: Random::new(seed) };
+        let prefixes =
+            if is_torture() { Choice::EveryPrefix } else { Choice::Sample { seed, count } };
+        for state in states(&workload.recording, prefixes) {
+            judge.judge(&workload, &state, true);
+        }
+        let count = count.min(4 * workload.recording.events.len());
+        for state in states(&workload.recording, Choice::Reordered { seed, count }) {
+            judge.judge(&workload, &state, false);
+        }
+        linux.assert_no_complaints().unwrap();
     }
 }
 

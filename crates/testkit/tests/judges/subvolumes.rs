@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Dir, Error, Filesystem, OpenOptions, RenameMode, TreeId};
+use userbtrfs::{Dir, Error, Filesystem, InodeFlags, OpenOptions, RenameMode, TreeId};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::skip_unless_linux;
 
@@ -206,4 +206,186 @@ fn subvolume_is_deleted_unless_it_is_needed() {
     assert_eq!(open.read_all().unwrap().len(), 9000);
     drop((open, data));
     image.judge("deleted subvolume");
+}
+
+#[test]
+fn space_returns_when_all_snapshots_are_deleted() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let root = image.root();
+    image.filesystem.commit().unwrap();
+    let used = || {
+        image.filesystem.finish().unwrap();
+        image.filesystem.commit().unwrap();
+        image.filesystem.superblock().bytes_used
+    };
+    let before = used();
+    let source = image.id("/data");
+    let mut ids = Vec::new();
+    for round in 0..6_u32 {
+        let name = format!("snapshot {round}");
+        let from = ids.last().copied().filter(|_| round % 2 == 0).unwrap_or(source);
+        ids.push(root.snapshot(name.as_bytes(), from, false).unwrap());
+        for number in 0..40 {
+            let file = format!("/{name}/files/file {}", number * 7);
+            image.filesystem.write(&file, vec![3; 12_000]).unwrap();
+        }
+        image.filesystem.write(format!("/{name}/new"), vec![4; 200_000]).unwrap();
+        image.filesystem.commit().unwrap();
+    }
+    // Neither the order of creation nor the reverse.
+    for round in [2_u32, 0, 5, 1, 4, 3] {
+        root.delete_subvolume(format!("snapshot {round}").as_bytes()).unwrap();
+    }
+    assert_eq!(image.filesystem.deleted_subvolumes().unwrap().len(), 6);
+    image.filesystem.wait_for_deleted(&ids).unwrap();
+    assert_eq!(image.filesystem.deleted_subvolumes().unwrap(), []);
+    let after = used();
+    // The source's own blocks may be split or merged differently; none of these was changed.
+    assert_eq!(after, before, "bytes used");
+    image.judge("all snapshots deleted");
+}
+
+#[test]
+fn thousand_snapshots_of_one_subvolume() {
+    skip_unless_linux!();
+    const SNAPSHOTS: usize = 1000;
+    let image = Image::new();
+    let (root, source) = (image.root(), image.id("/data"));
+    let dir = root.create_dir(b"snapshots", 0o755).unwrap();
+    for number in 0..SNAPSHOTS {
+        image.filesystem.write("/data/number", number.to_string()).unwrap();
+        dir.snapshot(number.to_string().as_bytes(), source, number % 2 == 0).unwrap();
+    }
+    assert_eq!(image.filesystem.subvolumes().unwrap().len(), SNAPSHOTS + 1);
+    for number in (0..SNAPSHOTS).step_by(97) {
+        let found = image.filesystem.read(format!("/snapshots/{number}/number")).unwrap();
+        assert_eq!(found, number.to_string().as_bytes());
+    }
+    let (_folder, path) = image.close();
+    btrfs_check(&path).unwrap();
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&path, "").unwrap();
+    for number in (0..SNAPSHOTS).step_by(101) {
+        let found = std::fs::read(mount.path().join(format!("snapshots/{number}/number"))).unwrap();
+        assert_eq!(found, number.to_string().as_bytes());
+    }
+}
+
+/// Threads overwrite files, one of them in place, create and rename, while snapshots are made: a
+/// snapshot does not change any more once its call has returned.
+#[test]
+fn snapshots_beside_writers_do_not_change() {
+    skip_unless_linux!();
+    const BLOCKS: u64 = 64;
+    let image = Image::new();
+    let source = image.id("/data");
+    let data = image.filesystem.open_dir("/data").unwrap();
+    for name in ["in place", "copied"] {
+        let inode = data.create(name.as_bytes(), 0o644).unwrap();
+        if name == "in place" {
+            inode.set_flags(InodeFlags::NODATACOW).unwrap();
+        }
+        inode.open().unwrap().append(&vec![0; 4096 * usize::try_from(BLOCKS).unwrap()]).unwrap();
+    }
+    image.filesystem.commit().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let is_stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let taken: Vec<_> = std::thread::scope(|scope| {
+        for (thread, name) in [(1_u64, "in place"), (2, "copied"), (3, "in place")] {
+            let (filesystem, is_stopped) = (&image.filesystem, &is_stopped);
+            scope.spawn(move || {
+                let file = filesystem.open_file(format!("/data/{name}")).unwrap();
+                for round in 0_u64.. {
+                    if is_stopped() {
+                        return;
+                    }
+                    let offset = (round * thread * 7 % BLOCKS) * 4096;
+                    let byte = u8::try_from(round % 251).unwrap();
+                    file.write_all_at(&[byte; 4096], offset).unwrap();
+                    match round % 16 {
+                        0 => file.sync_all().unwrap(),
+                        8 => {
+                            let path = format!("/data/thread {thread}");
+                            filesystem.write(&path, round.to_string()).unwrap();
+                            filesystem.rename(&path, format!("{path} last")).unwrap();
+                        }
+                        _ => {}
+                    }
+                }
+            });
+        }
+        let root = image.root();
+        let taken = (0..20).map(|number| {
+            let name = format!("snapshot {number}");
+            root.snapshot(name.as_bytes(), source, true).unwrap();
+            let read = |file| image.filesystem.read(format!("/{name}/{file}")).unwrap();
+            (name.clone(), read("in place"), read("copied"))
+        });
+        let taken = taken.collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        taken
+    });
+    image.filesystem.commit().unwrap();
+    let (_folder, path) = image.close();
+    let reopened = Filesystem::open(&path).unwrap();
+    for (name, in_place, copied) in taken {
+        let read = |file| reopened.read(format!("/{name}/{file}")).unwrap();
+        assert!(read("in place") == in_place, "{name}: the file that is overwritten in place");
+        assert!(read("copied") == copied, "{name}: the file that is copied on write");
+    }
+    drop(reopened);
+    btrfs_check(&path).unwrap();
+    judge_by_linux(&Linux::lock().unwrap(), "snapshots beside writers", &path);
+}
+
+#[test]
+fn tree_with_subvolumes_is_removed_recursively() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let root = image.root();
+    root.snapshot(b"copy", image.id("/data"), false).unwrap();
+    let files = image.filesystem.open_dir("/copy/files").unwrap();
+    files.create_subvolume(b"inner", 0o755).unwrap();
+    image.filesystem.write("/copy/files/inner/file", b"in").unwrap();
+    root.snapshot(b"second", image.id("/copy"), false).unwrap();
+    for path in ["/copy", "/second", "/data"] {
+        image.filesystem.remove_dir_all(path).unwrap();
+    }
+    assert_eq!(image.filesystem.subvolumes().unwrap().len(), 0);
+    assert!(root.entries().next().is_none());
+    image.judge("removed recursively");
+}
+
+/// Each is refused with the error of Linux, and nothing is changed.
+#[test]
+fn bad_requests_are_refused() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let (root, source) = (image.root(), image.id("/data"));
+    image.filesystem.write("/file", b"").unwrap();
+    let long = [b'n'; 256];
+    for name in [&b""[..], b".", b"..", b"a/b"] {
+        assert!(matches!(root.create_subvolume(name, 0o755), Err(Error::BadName(_))), "{name:?}");
+        assert!(matches!(root.snapshot(name, source, true), Err(Error::BadName(_))), "{name:?}");
+    }
+    assert!(matches!(root.create_subvolume(&long, 0o755), Err(Error::NameTooLong)));
+    assert!(matches!(root.snapshot(&long, source, true), Err(Error::NameTooLong)));
+    assert!(matches!(root.create_subvolume(b"file", 0o755), Err(Error::Exists)));
+    assert!(matches!(root.snapshot(b"file", source, true), Err(Error::Exists)));
+    assert!(matches!(root.snapshot(b"new", TreeId(9999), true), Err(Error::NoSubvolume)));
+    assert!(matches!(root.snapshot(b"new", TreeId::EXTENT, true), Err(Error::NoSubvolume)));
+    assert!(matches!(root.delete_subvolume(b"file"), Err(Error::NoSubvolume)));
+    assert!(matches!(root.delete_subvolume(b"none"), Err(Error::NotFound)));
+    let missing = image.filesystem.set_default_subvolume(TreeId(9999));
+    assert!(matches!(missing, Err(Error::NoSubvolume)));
+    image.filesystem.set_subvolume_read_only(source, true).unwrap();
+    let data = image.filesystem.open_dir("/data").unwrap();
+    assert!(matches!(data.create_subvolume(b"new", 0o755), Err(Error::ReadOnly)));
+    assert!(matches!(data.snapshot(b"new", TreeId::FS, true), Err(Error::ReadOnly)));
+    let moved = root.rename(b"data", &data, b"in", RenameMode::Replace);
+    assert!(matches!(moved, Err(Error::ReadOnly)), "{moved:?}");
+    image.filesystem.set_subvolume_read_only(source, false).unwrap();
+    data.create_subvolume(b"new", 0o755).unwrap();
+    image.judge("bad requests");
 }
