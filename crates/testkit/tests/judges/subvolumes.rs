@@ -389,3 +389,68 @@ fn bad_requests_are_refused() {
     data.create_subvolume(b"new", 0o755).unwrap();
     image.judge("bad requests");
 }
+
+/// An fsync in a subvolume of the running transaction is a commit; later ones are log writes, which
+/// Linux replays into the snapshot.
+#[test]
+fn files_synced_in_new_subvolumes_are_there_after_a_crash() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let root = image.root();
+    image.filesystem.commit().unwrap();
+    root.create_subvolume(b"new", 0o755).unwrap();
+    let sync = |path: &str, content: &str| {
+        image.filesystem.write(path, content).unwrap();
+        image.filesystem.open_file(path).unwrap().sync_all().unwrap();
+    };
+    sync("/new/first", "by a commit");
+    root.snapshot(b"copy", image.id("/data"), false).unwrap();
+    let commits = || image.filesystem.stats().commits;
+    let before = commits();
+    sync("/new/second", "by the log");
+    sync("/copy/third", "by the log");
+    sync("/copy/files/file 5", "changed");
+    assert_eq!(commits(), before, "no commit in the place of a log");
+    let Image { _folder, path, filesystem } = image;
+    filesystem.abandon();
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&path, "").unwrap();
+    let expected = [
+        ("new/first", "by a commit"),
+        ("new/second", "by the log"),
+        ("copy/third", "by the log"),
+        ("copy/files/file 5", "changed"),
+    ];
+    for (name, content) in expected {
+        assert_eq!(std::fs::read_to_string(mount.path().join(name)).unwrap(), content, "{name}");
+    }
+    let source = std::fs::read(mount.path().join("data/files/file 5")).unwrap();
+    assert_eq!(source.len(), 9000, "the source is not changed");
+    drop(mount);
+    btrfs_check(&path).unwrap();
+}
+
+/// What happens to a subvolume that was deleted, and a file in it, stays out of logs.
+#[test]
+fn file_synced_in_a_deleted_subvolume_is_no_trouble() {
+    skip_unless_linux!();
+    let image = Image::new();
+    image.filesystem.commit().unwrap();
+    let file = image.filesystem.open_file("/data/files/file 5").unwrap();
+    image.root().delete_subvolume(b"data").unwrap();
+    file.append(b"more").unwrap();
+    file.sync_all().unwrap();
+    file.append(b"and more").unwrap();
+    file.sync_all().unwrap();
+    image.filesystem.write("/other", b"other").unwrap();
+    image.filesystem.open_file("/other").unwrap().sync_all().unwrap();
+    let Image { _folder, path, filesystem } = image;
+    filesystem.abandon();
+    drop(file);
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&path, "").unwrap();
+    assert!(!mount.path().join("data").exists());
+    assert_eq!(std::fs::read(mount.path().join("other")).unwrap(), b"other");
+    drop(mount);
+    btrfs_check(&path).unwrap();
+}
