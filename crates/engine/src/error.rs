@@ -198,6 +198,9 @@ pub enum Error {
     /// A memory bound that is too small.
     #[error("memory bound of {0} bytes is too small: at least 4 MiB are needed")]
     MemoryBound(u64),
+    /// The default ACL of a directory is damaged, so that it cannot be inherited.
+    #[error("the default ACL of {0} cannot be parsed")]
+    BadDefaultAcl(InodeId),
 }
 
 /// Data of a file that could not be written: the file holds its old data there.

@@ -50,6 +50,7 @@ pub(crate) use log_state::range_set::{Coalesced, RangeSet};
 pub(crate) use log_state::tracker::{LogMode, LoggedState, PreviousLogState, RemovedName};
 pub(crate) use ops::create::{NewInode, NewKind};
 pub(crate) use ops::file_extents::FileChange;
+pub(crate) use ops::inherit::DefaultAcl;
 pub(crate) use ops::namespace::{InodeEvents, Namespace};
 #[cfg(test)]
 pub(crate) use ops::orphan::EXTENTS_PER_STEP;

@@ -6,8 +6,7 @@
 //! 2. A new inode belongs to the caller. Its permissions and access lists come from the default
 //!    list of the directory or, if there is none, from the umask. It has them from its creation on.
 
-use userbtrfs_engine::acl::{self, Acl};
-use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, RenameMode};
+use userbtrfs_engine::api::{self, Dir, Inode, RenameMode};
 use userbtrfs_fuse::{
     Create, Created, Entry, Errno, Link, Mkdir, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
     RenameFlags, Request, Symlink, Tmpfile,
@@ -23,12 +22,6 @@ const DIRECTORY: u32 = 0o040_000;
 /// SYMLINK, MKNOD, MKDIR, CREATE, TMPFILE, LINK, UNLINK, RMDIR and RENAME.
 pub(crate) struct NameOps<'a> {
     pub(crate) context: &'a Context,
-}
-
-/// The mode and the access lists of a new inode.
-struct InheritedAcl {
-    mode: u32,
-    lists: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The requested mode of a new inode.
@@ -68,9 +61,7 @@ impl NameOps<'_> {
     /// Creates a file without a name, which is kept until the kernel forgets it.
     pub(crate) fn tmpfile(&self, request: &Request, tmpfile: &Tmpfile) -> Result<Created, Errno> {
         let dir = self.dir_for_caller(request)?;
-        let wanted = NewMode { mode: tmpfile.mode, umask: tmpfile.umask };
-        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, &wanted)?;
-        let inode = dir.giving(lists).create_unnamed(mode).map_err(errno)?;
+        let inode = dir.with_umask(tmpfile.umask).create_unnamed(tmpfile.mode).map_err(errno)?;
         let entry = self.entry(&inode)?;
         drop(self.context.lookup_counts.keep(entry.node, inode));
         Ok(created(entry))
@@ -125,9 +116,8 @@ impl NameOps<'_> {
         wanted: &NewMode,
         make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
     ) -> Result<Entry, Errno> {
-        let dir = self.dir_for_caller(request)?;
-        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, wanted)?;
-        let inode = make(&dir.giving(lists), name.as_bytes(), mode).map_err(errno)?;
+        let dir = self.dir_for_caller(request)?.with_umask(wanted.umask);
+        let inode = make(&dir, name.as_bytes(), wanted.mode).map_err(errno)?;
         self.entry(&inode)
     }
 
@@ -171,27 +161,5 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
         RenameFlags::WHITEOUT => Ok(RenameMode::Whiteout),
         BOTH => Ok(RenameMode::WhiteoutNoReplace),
         _ => Err(Errno::INVAL),
-    }
-}
-
-impl InheritedAcl {
-    /// Returns the mode and the access lists of a new inode in `dir`.
-    fn of(dir: &Dir, wanted: &NewMode) -> Result<Self, Errno> {
-        let default = match dir.inode().xattr(acl::DEFAULT) {
-            Err(Error::NoAttribute) => {
-                return Ok(Self { mode: wanted.mode & !wanted.umask, lists: Vec::new() });
-            }
-            found => found.map_err(errno)?,
-        };
-        let access = Acl::parse(&default).ok_or(Errno::IO)?.inherited(wanted.mode);
-        let mode = acl::mode_with(wanted.mode, &access);
-        let mut lists = Vec::new();
-        if !access.is_plain() {
-            lists.push((acl::ACCESS.to_vec(), access.to_bytes()));
-        }
-        if FileKind::from_mode(wanted.mode) == Some(FileKind::Directory) {
-            lists.push((acl::DEFAULT.to_vec(), default));
-        }
-        Ok(Self { mode, lists })
     }
 }

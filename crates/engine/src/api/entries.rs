@@ -48,6 +48,9 @@ impl Level {
 
 /// New inodes belong to root, or to the owner set by [`Dir::for_owner`], and to the group of the
 /// directory if that has its set-group-id bit.
+///
+/// If the directory has a default ACL, new inodes other than symbolic links inherit it as on Linux:
+/// their permissions are those of `mode` that the ACL permits, too.
 impl Dir {
     /// Creates an empty file.
     pub fn create(&self, name: &[u8], mode: u32) -> Result<Inode> {
@@ -99,7 +102,7 @@ impl Dir {
 
     pub(super) fn new_inode<'a>(&'a self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
         let (uid, gid) = self.owner;
-        NewInode { kind, mode, uid, gid, xattrs: &self.xattrs }
+        NewInode { kind, mode, default_acl: self.default_acl, uid, gid, xattrs: &self.xattrs }
     }
 
     /// Adds a name for an inode of the same subvolume, which is no directory.

@@ -11,7 +11,8 @@ use crate::inode;
 use crate::inode::dir;
 use crate::inode::ops;
 use crate::inode::{
-    DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, Namespace, ROOT_DIR,
+    DefaultAcl, DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, Namespace,
+    ROOT_DIR,
 };
 
 /// The type of an inode or of a directory entry.
@@ -277,6 +278,8 @@ pub struct Dir {
     pub(super) owner: (u32, u32),
     /// The extended attributes of new inodes in it.
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether new inodes in it inherit its default ACL.
+    pub(super) default_acl: DefaultAcl,
 }
 
 /// The user and group of new inodes if none are given.
@@ -291,7 +294,8 @@ pub struct DirEntry {
 
 impl Dir {
     pub(crate) fn new(inode: Inode) -> Self {
-        Self { inode, owner: ROOT_USER, xattrs: Vec::new() }
+        let default_acl = DefaultAcl::Inherited { umask: 0 };
+        Self { inode, owner: ROOT_USER, xattrs: Vec::new(), default_acl }
     }
 
     /// Returns the directory with this owner for new inodes, and with this group unless the
@@ -307,6 +311,20 @@ impl Dir {
     #[must_use]
     pub fn giving(self, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         Self { xattrs, ..self }
+    }
+
+    /// Returns the directory with a umask for new inodes: as on Linux, it has no effect if the
+    /// directory has a default ACL.
+    #[must_use]
+    pub fn with_umask(self, umask: u32) -> Self {
+        Self { default_acl: DefaultAcl::Inherited { umask }, ..self }
+    }
+
+    /// Returns the directory as one without a default ACL: new inodes do not inherit it, and have
+    /// exactly the mode that is requested. For copies that keep the permissions of their source.
+    #[must_use]
+    pub fn ignoring_default_acl(self) -> Self {
+        Self { default_acl: DefaultAcl::Ignored, ..self }
     }
 
     /// Makes the directory durable: its attributes, and its present entries, with the inodes of new

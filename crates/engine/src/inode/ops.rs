@@ -11,6 +11,7 @@
 //! | `subvolume`                         | the entries of subvolumes                           |
 //! | `create`, `link`, `unlink`          | the calls that add or remove one name               |
 //! | `setattr`, `set_xattr`              | setattr and flags; setxattr and removexattr         |
+//! | `inherit`                           | what a new inode inherits from its directory        |
 //! | `property`                          | the compression property                            |
 //! | `targets`                           | the inode to change, checked for its kind and flags |
 //! | `orphan`                            | open handles; the deletion of inodes without a name |
@@ -22,6 +23,7 @@
 
 pub(in crate::inode) mod create;
 pub(in crate::inode) mod file_extents;
+pub(in crate::inode) mod inherit;
 pub(in crate::inode) mod link;
 pub(in crate::inode) mod namespace;
 pub(in crate::inode) mod operation;

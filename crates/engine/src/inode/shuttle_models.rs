@@ -36,10 +36,17 @@ use crate::inode::ops::unlink::{rmdir, unlink};
 use crate::inode::testing::item_of;
 
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+const ACL: DefaultAcl = DefaultAcl::Inherited { umask: 0 };
 const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
-const DIR: NewInode<'static> =
-    NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
+    NewInode { kind: NewKind::File, mode: 0o644, default_acl: ACL, uid: 0, gid: 0, xattrs: &[] };
+const DIR: NewInode<'static> = NewInode {
+    kind: NewKind::Directory,
+    mode: 0o755,
+    default_acl: ACL,
+    uid: 0,
+    gid: 0,
+    xattrs: &[],
+};
 /// Directories that are not removed.
 const DIRS: [&[u8]; 2] = [b"left", b"rite"];
 /// The names that all threads change.

@@ -33,10 +33,17 @@ const OPTIONS: InodesOptions = InodesOptions {
     file_flags: InodeFlags::empty(),
 };
 pub(super) const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+const ACL: DefaultAcl = DefaultAcl::Inherited { umask: 0 };
 pub(super) const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
-const DIR: NewInode<'static> =
-    NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
+    NewInode { kind: NewKind::File, mode: 0o644, default_acl: ACL, uid: 0, gid: 0, xattrs: &[] };
+const DIR: NewInode<'static> = NewInode {
+    kind: NewKind::Directory,
+    mode: 0o755,
+    default_acl: ACL,
+    uid: 0,
+    gid: 0,
+    xattrs: &[],
+};
 
 /// A filesystem that is open for writing.
 pub(super) struct Lab {

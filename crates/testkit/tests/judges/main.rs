@@ -16,6 +16,7 @@ mod crafted;
 mod crash_points;
 mod cuts;
 mod data;
+mod default_acls;
 mod dump;
 mod faults;
 mod fill;

@@ -64,6 +64,16 @@ pub enum Keep {
     Everything,
 }
 
+impl Keep {
+    /// Returns the directory with the treatment of its default ACL for new inodes in it.
+    fn acls_in(self, dir: Dir) -> Dir {
+        match self {
+            Self::Mode => dir,
+            Self::Attributes | Self::Everything => dir.ignoring_default_acl(),
+        }
+    }
+}
+
 /// An error of an import.
 #[derive(Debug, Error)]
 #[non_exhaustive]

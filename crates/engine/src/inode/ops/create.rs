@@ -9,9 +9,9 @@ use crate::inode::dir::lookup::{check_new_name, find_name};
 use crate::inode::flush::item_limits::check_room_for_entry;
 use crate::inode::incore::extent_map::ExtentMap;
 use crate::inode::incore::inode::{KnownXattrs, State};
+use crate::inode::ops::inherit::{DefaultAcl, Inherited, inherited};
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::Operation;
-use crate::inode::ops::property::{InheritedProps, inherited_props};
 use crate::inode::ops::targets::directory_to_change;
 use crate::inode::ops::xattr::check_new_xattrs;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
@@ -35,8 +35,9 @@ pub(crate) enum NewKind<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewInode<'a> {
     pub(crate) kind: NewKind<'a>,
-    /// Permissions.
+    /// The requested permissions.
     pub(crate) mode: u32,
+    pub(crate) default_acl: DefaultAcl,
     pub(crate) uid: u32,
     /// The group, unless the directory passes on its own.
     pub(crate) gid: u32,
@@ -56,7 +57,7 @@ const INLINE_HEAD: usize = 21;
 /// The exclusive limit of the target of a symbolic link, in bytes.
 const TARGET_END: usize = 4096;
 
-/// Creates an inode with this name in a directory. The default ACL is not applied.
+/// Creates an inode with this name in a directory.
 #[cfg(test)]
 pub(crate) fn create(
     namespace: &Namespace,
@@ -87,18 +88,21 @@ fn create_inode(
 ) -> Result<Arc<Inode>> {
     check_new_name(name)?;
     let dir = directory_to_change(namespace, dir)?;
-    let passed_on = inherited_props(&namespace.inodes, &dir)?;
-    let reservation = namespace.inodes.reserve_for_name(new.items(passed_on))?;
+    let inherited = new.inherited_from(&namespace.inodes, &dir);
+    let items = inherited.as_ref().map_or(0, Inherited::items);
+    let reservation = namespace.inodes.reserve_for_name(new.items() + items)?;
     let _locked = dir.lock_entries();
     check_absent(&namespace.inodes, &dir, name)?;
     check_room_for_entry(&namespace.inodes, &dir, name)?;
     check_target(&namespace.inodes, new.kind)?;
     check_new_xattrs(&namespace.inodes, new.xattrs)?;
+    // If the name exists, that is the error.
+    let inherited = inherited?;
     let reservation = reservation.ok_or(Error::NoSpace)?;
     let id = take_number(namespace, &dir)?;
     let index = take_index(&namespace.inodes, &dir)?;
     let operation = Operation::begin(&namespace.inodes)?;
-    let inode = make_inode(&operation, &dir, id, new, passed_on);
+    let inode = make_inode(&operation, &dir, id, new, &inherited);
     inode.state().opens = opens;
     let entry = new_entry(&operation, index, name, &inode);
     operation.add_name(&inode, &dir, &entry, RefIndex::Ref);
@@ -116,11 +120,11 @@ pub(crate) fn create_unnamed(
 ) -> Result<InodeRef> {
     let dir = directory_to_change(namespace, dir)?;
     check_new_xattrs(&namespace.inodes, new.xattrs)?;
-    let passed_on = inherited_props(&namespace.inodes, &dir)?;
-    let reservation = namespace.inodes.reserve(new.items(passed_on))?;
+    let inherited = new.inherited_from(&namespace.inodes, &dir)?;
+    let reservation = namespace.inodes.reserve(new.items() + inherited.items())?;
     let id = take_number(namespace, &dir)?;
     let operation = Operation::begin(&namespace.inodes)?;
-    let inode = make_inode(&operation, &dir, id, new, passed_on);
+    let inode = make_inode(&operation, &dir, id, new, &inherited);
     operation.change(&inode, |state| {
         (state.linkable, state.opens) = (true, 1);
         state.set_listed(true);
@@ -191,20 +195,22 @@ pub(in crate::inode) fn make_inode(
     dir: &Inode,
     id: InodeId,
     new: &NewInode<'_>,
-    passed_on: InheritedProps,
+    inherited: &Inherited,
 ) -> Arc<Inode> {
+    let new = &NewInode { mode: inherited.mode, ..*new };
     let mut item = new.item(&dir.item(), operation.generation(), operation.now);
     if item.kind == FileKind::Regular {
         item.flags |= operation.file_flags();
     }
-    let property = passed_on.give(&mut item);
+    let property = inherited.props.give(&mut item);
     let mut pending = DelayedItems::of_new();
     if let NewKind::Symlink(target) = new.kind {
         pending.put_extent(ExtentMap::inline(target.into()));
     }
-    let has_xattrs = property.is_some() || !new.xattrs.is_empty();
-    for (name, value) in property.into_iter().chain(new.xattrs_given()) {
+    let mut has_xattrs = false;
+    for (name, value) in property.into_iter().chain(inherited.xattrs()).chain(new.xattrs_given()) {
         pending.set_xattr(name, Some(value));
+        has_xattrs = true;
     }
     let is_dir = new.kind == NewKind::Directory;
     let budget = operation.budget();
@@ -230,10 +236,31 @@ pub(in crate::inode) fn new_entry(
     Arc::new(Entry { index, name: name.into(), kind, target, transid: operation.generation() })
 }
 
+impl NewKind<'_> {
+    fn of_file(self) -> FileKind {
+        match self {
+            Self::File => FileKind::Regular,
+            Self::Directory => FileKind::Directory,
+            Self::Symlink(_) => FileKind::Symlink,
+            Self::Special(kind, _) => kind,
+        }
+    }
+}
+
 impl NewInode<'_> {
-    /// Returns the number of items that change, at most.
-    fn items(&self, passed_on: InheritedProps) -> u64 {
-        CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
+    /// Returns what it inherits from its directory.
+    pub(in crate::inode) fn inherited_from(
+        &self,
+        inodes: &Inodes,
+        dir: &Inode,
+    ) -> Result<Inherited> {
+        let kind = self.kind.of_file();
+        inherited(inodes, dir, kind, self.mode, self.default_acl, self.xattrs)
+    }
+
+    /// Returns the number of items that change, at most, except those that are inherited.
+    fn items(&self) -> u64 {
+        CREATE_ITEMS + self.xattrs.len() as u64
     }
 
     /// Returns the names and values of its extended attributes.
@@ -248,11 +275,11 @@ impl NewInode<'_> {
         generation: u64,
         now: Timestamp,
     ) -> InodeItem {
-        let (kind, rdev, size) = match self.kind {
-            NewKind::File => (FileKind::Regular, 0, 0),
-            NewKind::Directory => (FileKind::Directory, 0, 0),
-            NewKind::Symlink(target) => (FileKind::Symlink, 0, target.len() as u64),
-            NewKind::Special(kind, rdev) => (kind, rdev, 0),
+        let kind = self.kind.of_file();
+        let (rdev, size) = match self.kind {
+            NewKind::File | NewKind::Directory => (0, 0),
+            NewKind::Symlink(target) => (0, target.len() as u64),
+            NewKind::Special(_, rdev) => (rdev, 0),
         };
         let of_group = parent.mode & SET_GROUP_ID != 0;
         let passed_on = if of_group && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
@@ -268,7 +295,7 @@ impl NewInode<'_> {
             mode: kind.to_mode() | self.mode & PERMISSIONS | passed_on,
             kind,
             rdev,
-            flags: inherited(parent.flags, kind),
+            flags: inherited_flags(parent.flags, kind),
             sequence: 0,
             atime: now,
             ctime: now,
@@ -280,7 +307,7 @@ impl NewInode<'_> {
 
 /// Returns the flags that an inode inherits from its directory, except those of compression:
 /// whether data is copied on write.
-fn inherited(parent: InodeFlags, kind: FileKind) -> InodeFlags {
+fn inherited_flags(parent: InodeFlags, kind: FileKind) -> InodeFlags {
     match (parent.contains(InodeFlags::NODATACOW), kind) {
         (false, _) => InodeFlags::empty(),
         (true, FileKind::Regular) => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
@@ -294,7 +321,8 @@ mod tests {
     use crate::inode::testing::item;
 
     fn new(kind: NewKind<'_>) -> NewInode<'_> {
-        NewInode { kind, mode: 0o640, uid: 1, gid: 2, xattrs: &[] }
+        let default_acl = DefaultAcl::Inherited { umask: 0 };
+        NewInode { kind, mode: 0o640, default_acl, uid: 1, gid: 2, xattrs: &[] }
     }
 
     #[test]
@@ -313,8 +341,8 @@ mod tests {
     fn nodatacow_flags_are_inherited() {
         let all = InodeFlags::NODATACOW | InodeFlags::COMPRESS | InodeFlags::NOATIME;
         let in_place = InodeFlags::NODATACOW;
-        assert_eq!(inherited(all, FileKind::Directory), in_place);
-        assert_eq!(inherited(all, FileKind::Regular), in_place | InodeFlags::NODATASUM);
-        assert_eq!(inherited(all - in_place, FileKind::Regular), InodeFlags::empty());
+        assert_eq!(inherited_flags(all, FileKind::Directory), in_place);
+        assert_eq!(inherited_flags(all, FileKind::Regular), in_place | InodeFlags::NODATASUM);
+        assert_eq!(inherited_flags(all - in_place, FileKind::Regular), InodeFlags::empty());
     }
 }

@@ -16,6 +16,7 @@ use crate::inode::ops::create::{
     CREATE_ITEMS, NewInode, NewKind, check_alive, make_inode, new_entry, next_index, take_index,
     take_number,
 };
+use crate::inode::ops::inherit::{DefaultAcl, Inherited};
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, lock_entries, lock_operations};
 use crate::inode::ops::orphan::{UnlinkOutcome, drop_name, finish_unlink};
@@ -409,8 +410,10 @@ fn give_name(
 /// Creates a whiteout with a name that does not exist: a character device 0:0.
 fn leave_whiteout(operation: &Operation<'_>, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
     let kind = NewKind::Special(FileKind::CharDevice, 0);
-    let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
-    let passed_on = InheritedProps::by_flags(place.dir.kind_and_flags().1);
-    let inode = make_inode(operation, place.dir, id, &new, passed_on);
+    let default_acl = DefaultAcl::Ignored;
+    let new = NewInode { kind, mode: 0, default_acl, uid, gid, xattrs: &[] };
+    let props = InheritedProps::by_flags(place.dir.kind_and_flags().1);
+    let inherited = Inherited::without_lists(props, new.mode);
+    let inode = make_inode(operation, place.dir, id, &new, &inherited);
     give_name(operation, &inode, place, index, RefIndex::Ref);
 }

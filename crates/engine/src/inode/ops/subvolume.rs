@@ -29,7 +29,6 @@ use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, lock_entries};
 use crate::inode::ops::orphan::{UnlinkOutcome, finish_unlink, remove_name};
-use crate::inode::ops::property::inherited_props;
 use crate::inode::ops::targets::{check_mutable, directory_to_change};
 use crate::inode::ops::unlink::{check_empty, check_removable};
 use crate::inode::ops::xattr::check_new_xattrs;
@@ -96,13 +95,15 @@ pub(crate) fn create_subvolume(
 ) -> Result<TreeId> {
     let parent = directory_to_change(namespace, dir)?;
     check_new_xattrs(&namespace.inodes, new.xattrs)?;
-    let passed_on = inherited_props(&namespace.inodes, &parent)?;
+    let inherited = new.inherited_from(&namespace.inodes, &parent)?;
+    let new = &NewInode { mode: inherited.mode, ..*new };
     let now = clock::now();
     let (id, _) = add_subvolume(namespace, dir, name, |handle, id, name| {
         let mut item = new.item(&parent.item(), handle.generation(), now);
         item.nlink = 1;
-        let property = passed_on.give(&mut item);
-        let items = root_dir_items(&item, property.into_iter().chain(new.xattrs_given()));
+        let property = inherited.props.give(&mut item).into_iter();
+        let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
+        let items = root_dir_items(&item, xattrs);
         let uuid = Uuid::new_v4();
         let new = NewSubvolume { id, name, uuid, created: now, items };
         Ok(subvolume::create(handle, &new)?)

@@ -1,7 +1,9 @@
 //! Creates the files of a source in the filesystem, from its events.
 //!
 //! 1. Incomplete files are removed: a file is removed if any part of it fails.
-//! 2. Attributes are set last, and the times last of all, since every other change updates them.
+//! 2. If the attributes of the source are kept, the default ACL of a directory is not inherited, as
+//!    by `cp -p`; otherwise it is.
+//! 3. Attributes are set last, and the times last of all, since every other change updates them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -57,7 +59,7 @@ impl<'a> Target<'a> {
         report: &'a Report<'a>,
         given_up: &'a Cancelled,
     ) -> Self {
-        let (levels, start) = (Vec::new(), dir.clone());
+        let (levels, start) = (Vec::new(), inserter.options.keep.acls_in(dir.clone()));
         Self { inserter, report, given_up, start, levels, lost: 0, file: None, begun: 0 }
     }
 
@@ -126,10 +128,11 @@ impl<'a> Target<'a> {
             return Err(Error::IntoItself);
         }
         let Some(name) = &node.name else { return Ok(self.dir().clone()) };
-        match self.dir().create_dir(name, self.mode(node)) {
+        let dir = match self.dir().create_dir(name, self.mode(node)) {
             Err(Error::Exists) => self.dir().lookup(name)?.open_dir(),
             made => made.inspect(|_| self.notify(node)),
-        }
+        };
+        Ok(self.inserter.options.keep.acls_in(dir?))
     }
 
     /// Calls the observer with a new file or directory.
