@@ -4,11 +4,12 @@
 //!    but can read it.
 //! 2. If Linux mounts an image, we write it, and Linux and `btrfs check` accept the result.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{Options, Profile};
-use userbtrfs::{Error, Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Error, Filesystem, OpenOptions, RenameMode, TreeId};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::Device;
 use userbtrfs_format::{ItemKind, Key, Logical, Physical};
@@ -462,4 +463,49 @@ fn restored_metadata_dump_is_read_and_written_as_by_linux() {
     filesystem.close().unwrap();
     linux.mount(&file, "noatime").unwrap();
     linux.complaints().unwrap();
+}
+/// The other inode of a name that is stored twice is found as soon as the first has lost the name,
+/// as on Linux if it has to look.
+#[test]
+fn other_entry_of_name_stored_twice_is_found_after_unlink_and_rename() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    edited(store_name_twice).image().write_to(&file).unwrap();
+    let mount = linux.mount(&file, "noatime").unwrap();
+    let path = mount.path().join("file");
+    let first = path.metadata().unwrap().ino();
+    std::fs::remove_file(&path).unwrap();
+    // Linux remembers that the name was removed.
+    std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    let second = path.metadata().unwrap().ino();
+    std::fs::remove_file(&path).unwrap();
+    assert!(!path.exists());
+    drop(mount);
+
+    let device = edited(store_name_twice);
+    let filesystem = open_to_write(device.clone());
+    let number = |path: &str| filesystem.metadata(path).map(|found| found.id.number);
+    assert_eq!(number("/file").unwrap(), first);
+    filesystem.remove_file("/file").unwrap();
+    assert_eq!(number("/file").unwrap(), second);
+    let root = filesystem.root();
+    root.rename(b"file", &root, b"renamed", RenameMode::Replace).unwrap();
+    assert!(matches!(number("/file"), Err(Error::NotFound)));
+    assert_eq!(number("/renamed").unwrap(), second);
+    filesystem.close().unwrap();
+    device.image().write_to(&file).unwrap();
+    check_file("removed", &file);
+
+    let device = edited(store_name_twice);
+    let filesystem = open_to_write(device.clone());
+    let number = |path: &str| filesystem.metadata(path).map(|found| found.id.number);
+    let root = filesystem.root();
+    root.rename(b"file", &root, b"renamed", RenameMode::Replace).unwrap();
+    assert_eq!(number("/renamed").unwrap(), first);
+    assert_eq!(number("/file").unwrap(), second);
+    filesystem.close().unwrap();
+    device.image().write_to(&file).unwrap();
+    check_file("renamed", &file);
 }

@@ -6,9 +6,11 @@
 //! 3. The cache of a directory that was created in this mount is *complete*: a name that is not
 //!    cached does not exist. When such a cache drops its names it keeps the hashes of all existing
 //!    names, if memory allows: they still rule out most other names.
-//! 4. A name that was read from a tree is cached only if nothing changed since before it was read.
+//! 4. The hashes of names that a damaged directory stores twice are noted until one of the two
+//!    entries is removed.
+//! 5. A name that was read from a tree is cached only if nothing changed since before it was read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_sync::Arc;
@@ -23,6 +25,9 @@ const NAMES_MAX: usize = 16 << 10;
 
 /// The most names in the cache for which sorting them is faster than reading a tree.
 const SORTED_MAX: usize = 128;
+
+/// The most names that are noted as stored twice in one directory.
+const DOUBLED_MAX: usize = 1024;
 
 /// The greatest distance of indexes that counts as sequential access.
 const CLOSE: u64 = 16;
@@ -48,6 +53,8 @@ pub(in crate::inode) struct DentryCache {
     version: u64,
     /// The index of the last entry that was looked up in the tree.
     last: u64,
+    /// The hashes of names that the tree was seen to have twice.
+    doubled: BTreeSet<u32>,
 }
 
 /// How complete the cache is.
@@ -134,7 +141,8 @@ impl DentryCache {
 
     fn new(budget: &Arc<DentryBudget>, whole: Completeness) -> Self {
         let (budget, by_hash) = (Arc::clone(budget), HashMap::default());
-        Self { budget, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
+        let doubled = BTreeSet::new();
+        Self { budget, taken: 0, by_hash, count: 0, whole, version: 0, last: 0, doubled }
     }
 
     fn take(&mut self, bytes: usize) {
@@ -225,6 +233,19 @@ impl DentryCache {
         if version == self.version {
             self.put(hash, Dentry::Absent(name.into()));
         }
+    }
+
+    /// Notes that the tree has a name with this hash twice.
+    pub(in crate::inode) fn learn_doubled(&mut self, hash: u32) {
+        if self.doubled.len() >= DOUBLED_MAX {
+            self.doubled.clear();
+        }
+        self.doubled.insert(hash);
+    }
+
+    /// Returns true if the tree was seen to have a name with this hash twice, and forgets that.
+    pub(in crate::inode) fn take_doubled(&mut self, hash: u32) -> bool {
+        self.doubled.remove(&hash)
     }
 
     /// Caches an entry, if the tree was read in this version.

@@ -117,13 +117,25 @@ pub(in crate::inode) fn find_name(
         Delayed::Gone => return Ok(None),
         Delayed::Nothing => {
             let (found, _) = ondisk::lookup(&inodes.tree_roots, dir.tree(), dir.number(), name)?;
-            if found.is_none() {
-                dir.state().dentry_cache().learn_absent(version, hash, name);
+            match &found {
+                None => dir.state().dentry_cache().learn_absent(version, hash, name),
+                Some(found) if found.is_doubled => dir.state().dentry_cache().learn_doubled(hash),
+                Some(_) => {}
             }
-            found
+            found.map(|found| (found.target, found.kind))
         }
     };
     Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
+}
+
+/// Makes the other entry of a name visible that a damaged directory stores twice, after one of the
+/// two was removed: the removal hides the name until it is in the tree, so the transaction is
+/// committed. Does nothing for any other name. The caller holds no lock.
+pub(in crate::inode) fn show_other_entry(inodes: &Inodes, dir: &Inode, name: &[u8]) -> Result<()> {
+    if dir.state().dentry_cache().take_doubled(name_hash(name)) {
+        inodes.transactions()?.commit()?;
+    }
+    Ok(())
 }
 
 /// Looks a name up again; `before` is the previous result, which is reused if nothing changed.

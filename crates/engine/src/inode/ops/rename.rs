@@ -8,7 +8,8 @@ use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::lookup::{
-    Found, check_new_name, find_name, find_name_again, full_entry, names, target_if_named,
+    Found, check_new_name, find_name, find_name_again, full_entry, names, show_other_entry,
+    target_if_named,
 };
 use crate::inode::flush::item_limits::{check_room_for_entry, place_of_ref};
 use crate::inode::log_state::tracker::NameRemoval;
@@ -110,7 +111,7 @@ pub(crate) fn rename(
             if let Some(there) = there {
                 finish_unlink(namespace, &there.inode, fate);
             }
-            return Ok(());
+            return show_other_entry(&namespace.inodes, from.dir, from.name);
         }
     }
 }

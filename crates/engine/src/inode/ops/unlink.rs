@@ -5,7 +5,9 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
-use crate::inode::dir::lookup::{Found, find_name, full_entry, target_if_named, target_inode};
+use crate::inode::dir::lookup::{
+    Found, find_name, full_entry, show_other_entry, target_if_named, target_inode,
+};
 use crate::inode::ops::create::next_index;
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, lock_entries};
@@ -37,7 +39,7 @@ pub(crate) fn unlink(namespace: &Namespace, dir: InodeId, name: &[u8]) -> Result
     operation.hold(&dir, Some(reservation));
     drop((operation, busy, locked));
     finish_unlink(namespace, &inode, fate);
-    Ok(())
+    show_other_entry(&namespace.inodes, &dir, name)
 }
 
 /// Removes an empty directory.
@@ -57,7 +59,7 @@ pub(crate) fn rmdir(namespace: &Namespace, dir: InodeId, name: &[u8]) -> Result<
         let Some(child) = child else { continue };
         if let Some(fate) = rmdir_of(&namespace.inodes, &dir, name, &child, &mut reservation)? {
             finish_unlink(namespace, &child, fate);
-            return Ok(());
+            return show_other_entry(&namespace.inodes, &dir, name);
         }
     }
 }

@@ -135,6 +135,14 @@ impl<'a> LocalityCursor<'a> {
     }
 }
 
+/// A name that is stored in a directory.
+pub(in crate::inode) struct StoredName {
+    pub(in crate::inode) target: EntryTarget,
+    pub(in crate::inode) kind: DirEntryKind,
+    /// Whether a damaged directory stores the name once more, for another inode.
+    pub(in crate::inode) is_doubled: bool,
+}
+
 /// Looks a name up in a directory; also returns the length of the item that holds all names with
 /// its hash.
 pub(in crate::inode) fn lookup(
@@ -142,11 +150,16 @@ pub(in crate::inode) fn lookup(
     tree: &Tree,
     dir: u64,
     name: &[u8],
-) -> Result<(Option<(EntryTarget, DirEntryKind)>, usize)> {
+) -> Result<(Option<StoredName>, usize)> {
     let position = search(tree_roots, tree, dir, ItemKind::DIR_ITEM, u64::from(name_hash(name)))?;
     let Some(data) = data(&position) else { return Ok((None, 0)) };
-    let found = entry_of(data, name);
-    Ok((found.map(|entry| (EntryTarget::from_disk(&entry), entry.kind)), data.len()))
+    let mut entries = dir_entries(data).map(|entry| entry.expect(SOUND));
+    let found = entries.find(|entry| entry.name == name).map(|entry| StoredName {
+        target: EntryTarget::from_disk(&entry),
+        kind: entry.kind,
+        is_doubled: entries.any(|other| other.name == name),
+    });
+    Ok((found, data.len()))
 }
 
 /// Looks a name up in a directory of the root tree.
@@ -156,7 +169,7 @@ pub(crate) fn lookup_in_roots(
     name: &[u8],
 ) -> Result<Option<EntryTarget>> {
     let (found, _) = lookup(tree_roots, tree_roots.roots(), dir, name)?;
-    Ok(found.map(|(target, _)| target))
+    Ok(found.map(|name| name.target))
 }
 
 /// Returns at most `max` entries from a position on, and the position after them, or `None` if no
