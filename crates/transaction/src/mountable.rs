@@ -96,9 +96,12 @@ fn check_root(tree_roots: &TreeRoots, id: TreeId) -> Result<()> {
 /// Checks the flags of trees: Linux rejects a leaf that holds a tree with unknown ones. Of a root
 /// tree with several leaves, it reads those with the required trees.
 fn check_root_flags(tree_roots: &TreeRoots) -> Result<()> {
-    let check = |tree: TreeId, flags: RootFlags| match RootFlags::all().contains(flags) {
-        true => Ok(()),
-        false => Err(Error::RootFlags { tree, flags: flags.bits() }),
+    let check = |tree: TreeId, flags: RootFlags| {
+        if RootFlags::all().contains(flags) {
+            Ok(())
+        } else {
+            Err(Error::RootFlags { tree, flags: flags.bits() })
+        }
     };
     let roots = tree_roots.roots();
     if roots.root().level > 0 {
