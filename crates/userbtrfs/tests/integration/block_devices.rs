@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, Mount};
 use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::test_env::{fuse_or_skip, skip};
 
 use super::support::command::{Ran, command, verb};
 use super::support::made::judge;
@@ -88,4 +89,37 @@ fn block_device_works_as_an_image_file() {
     linux.assert_no_complaints().unwrap();
     drop(linux);
     judge(&below);
+}
+
+/// In a user namespace the kernel permits no `fuseblk`.
+#[test]
+fn device_is_mounted_as_fuse_where_fuseblk_is_not_permitted() {
+    const SCRIPT: &str = "\"$0\" mount \"$1\" \"$2\"; cat /proc/self/mountinfo; \
+        echo content >\"$2/file\"; \"$0\" umount \"$2\"; \"$0\" cat \"$1\" /file";
+    skip_unless_linux!();
+    if !fuse_or_skip() {
+        return;
+    }
+    let in_namespace = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]).args(words);
+        command
+    };
+    if !in_namespace(&["true"]).status().is_ok_and(|status| status.success()) {
+        return skip("no namespaces of users");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    File::create(at("below")).unwrap().set_len(256 << 20).unwrap();
+    fs::create_dir(at("point")).unwrap();
+    let linux = Linux::lock().unwrap();
+    let device = LoopDevice::attach(&linux, &at("below"), Access::ReadWrite).unwrap();
+    verb("mkfs -q", device.path(), &[]).good();
+    let mut command = in_namespace(&["sh", "-ec", SCRIPT, env!("CARGO_BIN_EXE_userbtrfs")]);
+    let ran = Ran::from(command.arg(device.path()).arg(at("point")).output().unwrap());
+    let said = ran.good();
+    let mounted = format!("{} rw,relatime - fuse.userbtrfs ", at("point").display());
+    assert!(said.contains(&mounted) && said.ends_with("\ncontent\n"), "{said}");
+    drop((device, linux));
+    judge(&at("below"));
 }
