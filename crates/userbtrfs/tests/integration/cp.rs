@@ -1,5 +1,8 @@
 //! `cp`: the attributes that it keeps, its errors, and its destinations.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use userbtrfs::{Attributes, Filesystem, InodeFlags, Timestamp, XattrMode};
 use userbtrfs_testkit::manifest::diff;
 use userbtrfs_testkit::walk_ours;
@@ -164,5 +167,37 @@ fn compression_property_is_kept_unless_nodatacow() {
         assert_eq!(filesystem.read(path).unwrap(), b"content");
     }
     drop(filesystem);
+    made.judge();
+}
+
+/// As by cp(1): what keeps the permissions of its source has no access list but that of the source.
+#[test]
+fn default_acl_of_target_is_inherited_unless_permissions_are_kept() {
+    // The owner 7, user 1000 7, the group 5, the mask 7, others 0.
+    const DEFAULT: &str = "0x02000000 01000700ffffffff 02000700e8030000 04000500ffffffff \
+        10000700ffffffff 20000000ffffffff";
+    let made = Made::new();
+    made.does("mkdir", &["/dir"]);
+    let value = DEFAULT.replace(' ', "");
+    made.does("setfattr", &["-n", "system.posix_acl_default", "-v", &value, "/dir"]);
+    fs::write(made.at("put"), "content").unwrap();
+    fs::set_permissions(made.at("put"), fs::Permissions::from_mode(0o664)).unwrap();
+    made.does("put", &[made.at("put").to_str().unwrap(), "/"]);
+    made.does("put", &[made.at("put").to_str().unwrap(), "/dir"]);
+    made.does("cp", &["/put", "/dir/copied"]);
+    made.does("cp -p", &["/put", "/dir/preserved"]);
+    made.does("mkdir", &["/dir/below"]);
+    let filesystem = made.open();
+    let found = |path: &str| {
+        let inode = filesystem.lookup(path).unwrap();
+        let xattrs = inode.xattrs().unwrap().into_iter();
+        let names: Vec<_> = xattrs.map(|(name, _)| String::from_utf8(name).unwrap()).collect();
+        (inode.metadata().unwrap().mode & 0o7777, names.join(" "))
+    };
+    let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+    assert_eq!(found("/dir/put"), (0o664, String::new()));
+    assert_eq!(found("/dir/preserved"), (0o664, String::new()));
+    assert_eq!(found("/dir/copied"), (0o660, access.to_owned()));
+    assert_eq!(found("/dir/below"), (0o750, format!("{access} {default}")));
     made.judge();
 }
