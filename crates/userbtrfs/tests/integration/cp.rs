@@ -198,6 +198,6 @@ fn default_acl_of_target_is_inherited_unless_permissions_are_kept() {
     assert_eq!(found("/dir/put"), (0o664, String::new()));
     assert_eq!(found("/dir/preserved"), (0o664, String::new()));
     assert_eq!(found("/dir/copied"), (0o660, access.to_owned()));
-    assert_eq!(found("/dir/below"), (0o750, format!("{access} {default}")));
+    assert_eq!(found("/dir/below"), (0o750, format!("{default} {access}")));
     made.judge();
 }
