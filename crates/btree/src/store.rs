@@ -187,6 +187,8 @@ impl NodeStore {
                 return None;
             }
             let block = Arc::make_mut(&mut guard);
+            let own = block.header().logical;
+            assert_eq!(own, *logical, "a node is written to its own address");
             let sealed =
                 block.seal(geometry).map_err(|error| SealError { logical: *logical, error });
             Some(sealed.map(|()| (*logical, Arc::clone(block.as_bytes().buffer()))))
@@ -280,4 +282,26 @@ impl NodeStore {
 fn node_of(block: TreeBlock) -> Arc<Node> {
     let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
     Arc::new(TreeLock::new(label, NodeRef::new(block)))
+}
+
+#[cfg(test)]
+mod tests {
+    use userbtrfs_device::{Device, MemoryDevice};
+    use userbtrfs_mkfs::{Options, make};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a node is written to its own address")]
+    fn node_listed_at_another_address_panics() {
+        let device = Arc::new(MemoryDevice::new(256 << 20));
+        make(&*device, &Options::default()).unwrap();
+        let volume = Arc::new(Volume::open(vec![device as Arc<dyn Device>]).unwrap());
+        let (root, expected) = volume.chunk_root();
+        let block = volume.read_block(root, &expected).unwrap();
+        let store = NodeStore::new(volume, 1 << 20);
+        let other = root.checked_add(u64::from(store.geometry().nodesize)).unwrap();
+        store.dirty.insert(other, node_of(block));
+        let _sealed = store.seal(&store.dirty_nodes()).count();
+    }
 }

@@ -173,7 +173,7 @@ impl Space {
         if kind == SpaceKind::Metadata && self.is_mixed() {
             self.counters.trees_grew(found.1);
         }
-        debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
+        assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
         Ok(found.0)
     }
 

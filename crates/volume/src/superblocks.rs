@@ -6,6 +6,8 @@
 //! 3. No mirror is newer than the durable primary: the mirrors are written after the primary is
 //!    durable. They become durable with the next flush.
 //! 4. No mirror refers to a log: a superblock with a log is written to the primary only.
+//! 5. No superblock is older than the one before it, nor than its chunk root; the log of a
+//!    superblock belongs to the transaction after it. A violation panics before anything is written.
 
 use userbtrfs_device::{Buffer, CrashPoint, Device, Request};
 use userbtrfs_format::{
@@ -84,6 +86,13 @@ impl Volume {
     pub fn write_superblock(&self, superblock: &Superblock) -> Result<(), WriteError> {
         assert!(superblock.log_root.is_none(), "a log comes by a call of its own");
         self.check_writable()?;
+        let before = self.superblock().generation;
+        let Superblock { generation, chunk_root_generation, .. } = *superblock;
+        assert!(generation >= before, "superblock {generation} would replace the newer {before}");
+        assert!(
+            chunk_root_generation <= generation,
+            "superblock {generation} has a chunk root of transaction {chunk_root_generation}"
+        );
         let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
         let current = self.write_primary(superblock, primary)?;
         self.set_superblock(current.expect("the primary lies on every device"));
@@ -91,15 +100,25 @@ impl Volume {
         self.write_copies(superblock, &mirrors, false).map(drop)
     }
 
-    /// Rewrites the primary copy of the superblock durably, with a log of the transaction after it
-    /// and no other change. The blocks of the log must be durable before. The caller ensures that
+    /// Rewrites the primary copy of the superblock durably, with the log of `transaction`, the one
+    /// after it, and no other change. The blocks of the log must be durable before. The caller ensures that
     /// one superblock is written at a time.
     ///
     /// The [current](Volume::superblock) superblock stays without a log, so that the next
     /// superblock written drops the log.
-    pub fn write_log_superblock(&self, root: Logical, level: u8) -> Result<(), WriteError> {
+    pub fn write_log_superblock(
+        &self,
+        root: Logical,
+        level: u8,
+        transaction: u64,
+    ) -> Result<(), WriteError> {
         self.check_writable()?;
         let mut superblock = (*self.superblock()).clone();
+        assert_eq!(
+            superblock.generation.checked_add(1),
+            Some(transaction),
+            "a superblock leads to a log of the next transaction only"
+        );
         superblock.log_root = Some(root);
         superblock.log_root_level = level;
         let [primary, ..] = SUPERBLOCK_OFFSETS;

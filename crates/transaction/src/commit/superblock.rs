@@ -3,6 +3,8 @@
 //! 1. It is the previous one, except for the roots, the byte counts and one of the four backup sets
 //!    of roots: the one after the newest.
 //! 2. A pending log belongs to the previous commit: it is dropped.
+//! 3. Its number is one more than that of the previous one, and the root tree has the same number:
+//!    Linux would refuse any other.
 
 use userbtrfs_btree::Root;
 use userbtrfs_format::{
@@ -17,8 +19,10 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
     let volume = context.volume();
     let mut superblock = (*volume.superblock()).clone();
     let before = superblock.generation;
+    assert_eq!(before.checked_add(1), Some(generation), "transactions are committed in order");
     superblock.generation = generation;
     let root = context.tree_roots.roots().root();
+    assert_eq!(root.generation, generation, "the root tree is of the transaction");
     (superblock.root, superblock.root_level) = (root.logical, root.level);
     let chunks = context.tree_roots.tree(TreeId::CHUNK)?.root();
     (superblock.chunk_root, superblock.chunk_root_level) = (chunks.logical, chunks.level);
@@ -81,4 +85,44 @@ fn backup(
         num_devices: superblock.num_devices,
         levels: [root, chunks, extent, fs, dev, csum].map(|root| root.level),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use userbtrfs_device::{FileDevice, FileOptions};
+    use userbtrfs_sync::Arc;
+    use userbtrfs_testkit::golden::Golden;
+    use userbtrfs_volume::Volume;
+
+    use super::*;
+    use crate::options::TransactionOptions;
+    use crate::roots::TreeRoots;
+
+    /// Makes the superblock that comes `after` the present one, in a transaction that changed
+    /// nothing.
+    fn make_after(after: u64) {
+        let folder = TempDir::new().unwrap();
+        let image = folder.path().join("image");
+        Golden::named("fresh").unpack(&image).unwrap();
+        let options = FileOptions { writable: true, ..FileOptions::default() };
+        let device = FileDevice::open(&image, options).unwrap();
+        let volume = Arc::new(Volume::open_for_writing(vec![Arc::new(device)]).unwrap());
+        let generation = volume.superblock().generation + after;
+        let tree_roots = Arc::new(TreeRoots::new(volume, 8 << 20));
+        let context = TransactionContext::open(tree_roots, TransactionOptions::default(), || {});
+        let _superblock = next(&context.unwrap(), generation);
+    }
+
+    #[test]
+    #[should_panic(expected = "transactions are committed in order")]
+    fn superblock_that_skips_a_transaction_panics() {
+        make_after(2);
+    }
+
+    #[test]
+    #[should_panic(expected = "the root tree is of the transaction")]
+    fn superblock_with_root_of_earlier_transaction_panics() {
+        make_after(1);
+    }
 }

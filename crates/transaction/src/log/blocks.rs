@@ -63,6 +63,13 @@ impl LogBlocks {
         unwritten
     }
 
+    /// Panics unless the block was submitted to the device and is still that of a log.
+    pub(super) fn assert_submitted(&self, logical: Logical) {
+        let sets = self.0.lock();
+        let is_there = sets.written.contains(&logical) && !sets.reusable.contains(&logical);
+        assert!(is_there, "a superblock would lead to log block {logical}, which is not written");
+    }
+
     /// Records that the superblock of the log commit that was sealed last is durable.
     pub(super) fn superblock_is_durable(&self) {
         let mut sets = self.0.lock();
@@ -137,4 +144,36 @@ impl BlockSource for LogSource<'_> {
     }
 
     fn root_changed(&self, _tree: &Tree) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Logical = Logical(1 << 20);
+
+    #[test]
+    fn block_that_a_group_sealed_counts_as_submitted() {
+        let blocks = LogBlocks::new();
+        blocks.0.lock().unwritten.insert(AT);
+        assert_eq!(blocks.seal(), BTreeSet::from([AT]));
+        blocks.assert_submitted(AT);
+    }
+
+    #[test]
+    #[should_panic(expected = "which is not written")]
+    fn block_that_was_never_submitted_panics() {
+        let blocks = LogBlocks::new();
+        blocks.0.lock().unwritten.insert(AT);
+        blocks.assert_submitted(AT);
+    }
+
+    #[test]
+    #[should_panic(expected = "which is not written")]
+    fn block_that_may_be_reused_panics() {
+        let blocks = LogBlocks::new();
+        blocks.0.lock().written.insert(AT);
+        blocks.0.lock().reusable.insert(AT);
+        blocks.assert_submitted(AT);
+    }
 }

@@ -193,7 +193,9 @@ impl LogSync<'_> {
         context.fail_on_error(|| Ok(context.volume().check_durable()?))?;
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
-            let write = || context.volume().write_log_superblock(root.logical, root.level);
+            let Root { logical, level, generation } = root;
+            self.logs.blocks.assert_submitted(logical);
+            let write = || context.volume().write_log_superblock(logical, level, generation);
             context.volume().crash_point(CrashPoint::LogBeforeSuperblock);
             context.fail_on_error(|| Ok(write()?))?;
             context.volume().crash_point(CrashPoint::LogAfterSuperblock);

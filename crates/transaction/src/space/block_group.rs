@@ -164,7 +164,16 @@ impl BlockGroup {
     /// Allocates at most `max` and at least `min` contiguous bytes.
     pub(super) fn allocate(&mut self, max: u64, min: u64) -> Option<(Logical, u64)> {
         let (start, len) = self.free.as_mut()?.take_run(max, min)?;
+        self.assert_allocatable(start, len);
         Some((Logical(start), len))
+    }
+
+    /// Panics if a superblock may lead to what lies in a range, if nothing may be written there, or
+    /// if a tree block there would cross a stripe.
+    fn assert_allocatable(&self, start: u64, len: u64) {
+        assert!(!self.pinned.overlaps(start, len), "{len} bytes at {start} are pinned");
+        assert!(!self.withheld.overlaps(start, len), "{len} bytes at {start} are withheld");
+        assert!(start.is_multiple_of(self.unit()), "{start} is no multiple of the unit");
     }
 
     /// Allocates at most `max` bytes right behind the last allocation: at least `good`, unless the
@@ -183,7 +192,9 @@ impl BlockGroup {
         if len < least {
             return None;
         }
-        free.take_behind(len).map(|start| (Logical(start), len))
+        let start = free.take_behind(len)?;
+        self.assert_allocatable(start, len);
+        Some((Logical(start), len))
     }
 
     /// Takes a range, if all of it is free.

@@ -1,5 +1,7 @@
 //! The order in which the copies of the superblock are replaced, and the state after a failure.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use userbtrfs_device::Operation;
 use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 use userbtrfs_volume::{Volume, WriteError};
@@ -51,7 +53,8 @@ fn only_copies_that_lie_on_the_filesystem_are_written() {
 fn write_log_superblock_changes_only_log_root_of_primary() {
     let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
     let before = device.superblock(0).encode(SUPERBLOCK_OFFSETS[0]);
-    volume.write_log_superblock(Logical(0x20_a000), 1).unwrap();
+    let transaction = volume.superblock().generation + 1;
+    volume.write_log_superblock(Logical(0x20_a000), 1, transaction).unwrap();
     assert_eq!(device.changes(), [write(0, true)]);
     assert_eq!(volume.superblock().log_root, None, "what is written next leads to none");
     let mut written = device.superblock(0);
@@ -83,4 +86,41 @@ fn write_superblock_failing_mirror_is_named_and_new_one_is_current() {
     assert!(matches!(error, WriteError::Superblock { at, .. } if at == mirror), "{error}");
     assert_eq!(device.superblock(0).generation, superblock.generation);
     assert_eq!(volume.superblock().generation, superblock.generation);
+}
+
+/// Calls `write` on a volume; panics if it wrote anything, else with the message of `write`.
+fn panic_without_write(write: impl FnOnce(&Volume)) {
+    let (volume, device) = open(Recorder::over(image(|_| {})));
+    let panic = catch_unwind(AssertUnwindSafe(|| write(&volume)));
+    assert_eq!(device.changes(), []);
+    resume_unwind(panic.expect_err("it panics"));
+}
+
+#[test]
+#[should_panic(expected = "would replace the newer")]
+fn write_superblock_of_earlier_generation_panics() {
+    panic_without_write(|volume| {
+        let mut superblock = next(volume);
+        superblock.generation -= 2;
+        let _ = volume.write_superblock(&superblock);
+    });
+}
+
+#[test]
+#[should_panic(expected = "has a chunk root of transaction")]
+fn write_superblock_with_newer_chunk_root_panics() {
+    panic_without_write(|volume| {
+        let mut superblock = next(volume);
+        superblock.chunk_root_generation = superblock.generation + 1;
+        let _ = volume.write_superblock(&superblock);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a log of the next transaction only")]
+fn write_log_superblock_of_another_transaction_panics() {
+    panic_without_write(|volume| {
+        let transaction = volume.superblock().generation;
+        let _ = volume.write_log_superblock(Logical(0x20_a000), 1, transaction);
+    });
 }

@@ -88,7 +88,7 @@ fn stop_writing_during_write_blocks_stops_all_writes() {
     ends.extend([volume.flush(), volume.discard(at, NODE)]);
     ends.extend([
         volume.write_superblock(&volume.superblock()),
-        volume.write_log_superblock(at, 0),
+        volume.write_log_superblock(at, 0, 0),
     ]);
     let is_stopped = |end: &Result<(), WriteError>| matches!(end, Err(WriteError::Stopped { .. }));
     assert!(ends.len() == 7 && ends.iter().all(is_stopped), "{ends:?}");

@@ -161,3 +161,48 @@ fn extent_in_withheld_range_is_freed_and_not_allocated_again() {
         assert!(group.is_empty());
     }
 }
+
+/// Returns a group whose free ranges are these, whatever else it knows of them.
+fn with_free(mut group: BlockGroup, free: FreeRanges) -> BlockGroup {
+    group.free = Some(free);
+    group
+}
+
+/// Returns a group in which nothing is free.
+fn full_group() -> BlockGroup {
+    let mut group = BlockGroup::existing(chunk(100 * MIB, MIB, &[8 * MIB]), MIB, UNIT);
+    group.load(free(&[])).unwrap();
+    group
+}
+
+#[test]
+#[should_panic(expected = "are pinned")]
+fn allocation_of_pinned_range_panics() {
+    let mut group = full_group();
+    group.pin(Logical(100 * MIB), UNIT).unwrap();
+    with_free(group, free(&[(100 * MIB, UNIT)])).allocate(UNIT, UNIT);
+}
+
+#[test]
+#[should_panic(expected = "are pinned")]
+fn allocation_of_pinned_range_behind_the_last_panics() {
+    let mut group = with_free(full_group(), free(&[(100 * MIB, 2 * UNIT)]));
+    group.allocate(UNIT, UNIT).unwrap();
+    group.pinned.insert(100 * MIB + UNIT, UNIT).unwrap();
+    group.allocate_behind(UNIT, UNIT, UNIT);
+}
+
+#[test]
+#[should_panic(expected = "are withheld")]
+fn allocation_of_superblock_mirror_panics() {
+    let group = BlockGroup::existing(chunk(100 * MIB, 8 * MIB, &[64 * MIB]), 0, UNIT);
+    with_free(group, free(&[(100 * MIB, STRIPE_LEN)])).allocate(UNIT, UNIT);
+}
+
+#[test]
+#[should_panic(expected = "no multiple of the unit")]
+fn allocation_of_misaligned_range_panics() {
+    let mut sectors = FreeRanges::new(4096);
+    sectors.insert(100 * MIB + 4096, UNIT).unwrap();
+    with_free(full_group(), sectors).allocate(UNIT, UNIT);
+}
