@@ -7,7 +7,7 @@
 //!    durable. They become durable with the next flush.
 //! 4. No mirror refers to a log: a superblock with a log is written to the primary only.
 //! 5. No superblock is older than the one before it, nor than its chunk root; the log of a
-//!    superblock belongs to the transaction after it. A violation panics before anything is written.
+//!    superblock belongs to the transaction after it. A violation panics before a write.
 
 use userbtrfs_device::{Buffer, CrashPoint, Device, Request};
 use userbtrfs_format::{
@@ -101,8 +101,8 @@ impl Volume {
     }
 
     /// Rewrites the primary copy of the superblock durably, with the log of `transaction`, the one
-    /// after it, and no other change. The blocks of the log must be durable before. The caller ensures that
-    /// one superblock is written at a time.
+    /// after it, and no other change. The blocks of the log must be durable before. The caller
+    /// ensures that one superblock is written at a time.
     ///
     /// The [current](Volume::superblock) superblock stays without a log, so that the next
     /// superblock written drops the log.
