@@ -105,8 +105,9 @@ pub struct TreeDrop {
     created: u64,
     /// The path to the next child, the root first; all blocks have one reference.
     path: Vec<DropNode>,
-    /// All blocks below shared ones are converted up to here.
-    converted: Key,
+    /// All blocks below shared ones are converted up to here: the end and the level of the last
+    /// one, which ascend in the order of the conversions.
+    converted: (Key, u8),
     counts: DropCounts,
 }
 
@@ -146,6 +147,8 @@ struct Child {
 struct StepBudget {
     max: u64,
     spent: u64,
+    /// Whether the step got further: the next one would not only repeat it.
+    advanced: bool,
 }
 
 /// The result of a drop of a reference to a shared block.
@@ -159,15 +162,22 @@ enum SharedOutcome {
 
 impl StepBudget {
     fn is_spent(&self) -> bool {
-        self.spent >= self.max
+        !self.fits(1)
     }
 
     /// Returns whether `cost` more fits; anything fits into a step that did nothing yet.
     fn fits(&self, cost: u64) -> bool {
-        self.spent == 0 || self.spent.saturating_add(cost) <= self.max
+        !self.advanced || self.spent.saturating_add(cost) <= self.max
     }
 
+    /// Counts changes of references.
     fn spend(&mut self, cost: u64) {
+        self.visit(cost);
+        self.advanced = true;
+    }
+
+    /// Counts blocks that are only looked at.
+    fn visit(&mut self, cost: u64) {
         self.spent = self.spent.saturating_add(cost);
     }
 }
@@ -180,9 +190,9 @@ impl Child {
         Self { logical: node.child(slot).logical, expected }
     }
 
-    /// Returns the first key after it, if there are any keys after it.
-    fn end(&self) -> Key {
-        self.expected.end.unwrap_or(Key::MAX)
+    /// Returns the first key after it, and its level: a parent follows its last child.
+    fn end(&self) -> (Key, u8) {
+        (self.expected.end.unwrap_or(Key::MAX), self.expected.level)
     }
 }
 
@@ -203,7 +213,7 @@ impl TreeDrop {
         created: u64,
         position: Option<DropPosition>,
     ) -> Result<Self, DropError> {
-        let (path, converted, counts) = (Vec::new(), Key::MIN, DropCounts::default());
+        let (path, converted, counts) = (Vec::new(), (Key::MIN, 0), DropCounts::default());
         let mut walk = Self { tree: Arc::clone(tree), created, path, converted, counts };
         let arrivals = &ReadBlocks::default();
         let tools = SearchContext { tree, store, source, arrivals };
@@ -278,7 +288,7 @@ impl TreeDrop {
 
 impl<'a> Step<'a> {
     fn new(tools: SearchContext<'a>, walk: &'a mut TreeDrop, budget: u64) -> Self {
-        let budget = StepBudget { max: budget, spent: 0 };
+        let budget = StepBudget { max: budget, ..StepBudget::default() };
         Self { tools, walk, ahead: BTreeMap::new(), budget }
     }
 
@@ -404,13 +414,13 @@ impl<'a> Step<'a> {
                 return Ok(false);
             }
             if self.walk.may_own(child) {
-                self.budget.spend(1);
                 self.read_ahead(&block, slot, self.walk.created);
                 if !self.convert_child(child)? {
                     return Ok(false);
                 }
             }
             self.walk.converted = child.end();
+            self.budget.advanced = true;
         }
         Ok(true)
     }
@@ -422,6 +432,7 @@ impl<'a> Step<'a> {
         if child.expected.level == 0 && refs.full_backref {
             return Ok(true);
         }
+        self.budget.visit(1);
         let node = self.load(child)?;
         if !is_owner(self.tools, &node) {
             return Ok(true);

@@ -375,7 +375,7 @@ impl TransactionManager {
     ///
     /// # Errors
     /// [`Error::NoTree`] if there is no such tree; an error of reading, after which the same step
-    /// can be tried again. What was dropped before the error is counted.
+    /// can be tried again.
     ///
     /// # Panics
     /// If the root item has references, or if another thread is in a step of the same tree.
