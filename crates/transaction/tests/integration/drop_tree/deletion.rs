@@ -12,7 +12,11 @@ use userbtrfs_transaction::{HandleKind, TransactionManager};
 const ORPHANS: u64 = u64::MAX - 4;
 
 /// Returns the first item whose key is not less than `key`.
-fn first_from(transactions: &TransactionManager, tree: &Tree, key: Key) -> (Key, Vec<u8>) {
+pub(super) fn first_from(
+    transactions: &TransactionManager,
+    tree: &Tree,
+    key: Key,
+) -> (Key, Vec<u8>) {
     let store = transactions.tree_roots().store();
     let cursor = Cursor::seek(store, tree, &key, ReadAhead::Off).unwrap();
     let item = cursor.item().expect("there is an item");

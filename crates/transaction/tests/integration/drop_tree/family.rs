@@ -11,8 +11,8 @@ use userbtrfs_testkit::walk_linux;
 use crate::open;
 
 /// The subvolumes of the image: their ids and names.
-pub(super) const SUBVOLUMES: [(u64, &str); 4] =
-    [(256, "origin"), (257, "early"), (258, "early2"), (259, "late")];
+pub(super) const SUBVOLUMES: [(u64, &str); 5] =
+    [(256, "origin"), (257, "early"), (258, "early2"), (259, "late"), (260, "same")];
 
 /// Makes the first subvolume, whose tree has three levels: inline files, regular and preallocated
 /// ones, extents with several references, attributes and many directories.
@@ -29,7 +29,8 @@ find . -name 'inline*7' -exec setfattr -n user.note -v "$(printf '%0300d' 7)" {}
 sync -f .
 "#;
 
-/// Makes snapshots, and changes all of them after that.
+/// Makes snapshots, and changes all of them after that but one, which shares all nodes below the
+/// root with its source.
 const SNAPSHOTS: &str = r#"
 change() { # subvolume, each
     for i in $(seq $2 $2 900); do printf "%0500d" $2 > $1/d$((i % 200 + 1))/inline$i; done
@@ -47,6 +48,8 @@ change early 29
 btrfs -q subvolume snapshot origin late
 change late 37
 change origin 19
+btrfs -q subvolume snapshot origin same
+sync -f .
 "#;
 
 /// The image, and what Linux shows of it.
