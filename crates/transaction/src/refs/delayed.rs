@@ -7,7 +7,9 @@
 //! 3. The thread that takes a head applies it to the extent tree before any thread looks up the
 //!    extent there.
 //! 4. No call does I/O: all may be made under tree locks.
-//! 5. Most heads are of blocks that this transaction allocated, in very great numbers: those take
+//! 5. For data, the backrefs that were dropped in this transaction and in the one before are
+//!    remembered, also those that cancel out: an older superblock, or a log, may lead to them.
+//! 6. Most heads are of blocks that this transaction allocated, in very great numbers: those take
 //!    no more memory than their data.
 
 use std::collections::{BTreeMap, HashMap};
@@ -154,7 +156,13 @@ struct State {
     known: HashMap<Logical, BlockRefs, ShortKeys>,
     /// The address from which the next head is searched.
     next: Logical,
+    dropped: DroppedBackrefs,
+    /// Those of the transaction before, which may not be durable yet.
+    dropped_before: DroppedBackrefs,
 }
+
+/// The backref that was dropped of each extent of data; `None` if several were.
+type DroppedBackrefs = HashMap<Logical, Option<Backref>, ShortKeys>;
 
 impl Default for DelayedRefs {
     fn default() -> Self {
@@ -177,7 +185,20 @@ impl DelayedRefs {
     pub fn change(&self, change: &RefChange) {
         assert!(fits(&change.extent, &change.backref), "blocks and data have users of their own");
         let by = if change.add { 1 } else { -1 };
-        self.state.lock().touch(change.extent, |head| head.change(change.backref, by));
+        let mut state = self.state.lock();
+        state.touch(change.extent, |head| head.change(change.backref, by));
+        if let (false, Extent::Data { logical, .. }) = (change.add, change.extent) {
+            let dropped = state.dropped.entry(logical).or_insert(Some(change.backref));
+            *dropped = dropped.filter(|before| *before == change.backref);
+        }
+    }
+
+    /// Returns true if a backref of data other than `backref` was dropped so lately that what is
+    /// durable may still have it: in this transaction, or in the one before.
+    pub fn was_shared(&self, logical: Logical, backref: Backref) -> bool {
+        let state = self.state.lock();
+        let dropped = [&state.dropped, &state.dropped_before];
+        dropped.iter().filter_map(|it| it.get(&logical)).any(|it| *it != Some(backref))
     }
 
     /// Records that the children of a block are referred to by its address from now on.
@@ -278,6 +299,7 @@ impl DelayedRefs {
         let mut state = self.state.lock();
         assert!(state.heads.is_empty(), "the extent tree has all changes of the transaction");
         state.known.clear();
+        state.dropped_before = std::mem::take(&mut state.dropped);
     }
 }
 

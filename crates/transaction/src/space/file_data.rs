@@ -89,6 +89,10 @@ impl FileData {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = Handle::join(&self.context, HandleKind::Operation)?;
         let (extent, backref) = (reference.extent(), reference.backref());
+        // After a crash, another file may have the extent again.
+        if self.context.refs.was_shared(reference.logical, backref) {
+            return Ok(None);
+        }
         let head = self.context.refs.head(reference.logical);
         let last_snapshot = self.context.tree_roots.tree(reference.root)?.last_snapshot();
         let only = refs::is_exclusive(

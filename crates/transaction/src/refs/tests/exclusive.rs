@@ -59,6 +59,23 @@ fn delayed_changes_are_counted() {
 }
 
 #[test]
+fn backref_dropped_by_another_user_is_remembered_for_two_transactions() {
+    let refs = DelayedRefs::default();
+    let extent = Extent::Data { logical: AT, len: LEN };
+    let change = |add, backref| refs.change(&RefChange { add, extent, backref });
+    change(true, OTHER);
+    change(false, US);
+    assert!(refs.was_shared(AT, OTHER) && !refs.was_shared(AT, US));
+    change(false, OTHER);
+    change(true, US);
+    assert!(refs.head(AT).is_none() && refs.was_shared(AT, US), "they cancel out");
+    refs.end_transaction();
+    assert!(refs.was_shared(AT, US) && refs.was_shared(AT, ELSEWHERE));
+    refs.end_transaction();
+    assert!(!refs.was_shared(AT, US));
+}
+
+#[test]
 fn keyed_references_are_not_searched() {
     let keyed = ExtentItem { refs: 2, ..item(&[(US, 1)]) };
     assert!(!is_alone(Some(&keyed), None, US, 0));
