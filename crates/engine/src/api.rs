@@ -11,6 +11,7 @@
 
 mod attributes;
 mod by_path;
+mod clone;
 mod entries;
 mod file;
 mod filesystem;
@@ -29,7 +30,7 @@ mod walk;
 mod write;
 
 pub use crate::clock::now;
-pub use crate::data::Allocate;
+pub use crate::data::{Allocate, Deduped};
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::inode::EMPTY_DIR;
 pub use crate::inode::Membership;

@@ -5,7 +5,7 @@
 //! | `cache`     | the page cache: the blocks of each file, dirty or clean, and the bound of all |
 //! | `read`      | reads: extent maps, device requests, checksums, readahead                     |
 //! | `writeback` | from dirty blocks to extents: allocate, submit, complete                      |
-//! | `ops`       | the system calls: write, direct I/O, truncate, fallocate                      |
+//! | `ops`       | the system calls: write, direct I/O, truncate, fallocate, clone, dedupe       |
 //!
 //! A folder uses only those above it in this table, and [`units`] and [`backing_extents`].
 //!
@@ -37,8 +37,10 @@ pub(crate) use backing_extents::BackingExtents;
 pub(crate) use cache::file_pages::FilePages;
 pub(crate) use cache::page_cache::PageCache;
 pub(crate) use cache::writeback_errors::ErrSeq;
+pub use ops::dedupe::Deduped;
 pub use ops::fallocate::Allocate;
 pub(crate) use ops::file_ops::{FileOps, WriteOptions};
+pub(crate) use ops::share::ShareRange;
 pub(crate) use read::checksums::SectorChecksums;
 pub(crate) use read::extent_reader::{ReadExtents, fetch};
 pub(crate) use read::get_extent::ExtentMaps;

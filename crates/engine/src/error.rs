@@ -150,6 +150,9 @@ pub enum Error {
     /// Two inodes that are in different subvolumes.
     #[error("in another subvolume")]
     CrossDevice,
+    /// Two files that are in different filesystems.
+    #[error("in another filesystem")]
+    OtherFilesystem,
     /// A directory that would be moved into itself.
     #[error("a directory cannot be within itself")]
     IntoItself,
@@ -365,7 +368,7 @@ impl Error {
                 16
             }
             Self::Exists => 17,
-            Self::CrossDevice => 18,
+            Self::CrossDevice | Self::OtherFilesystem => 18,
             Self::NotADirectory => 20,
             Self::IsADirectory => 21,
             Self::NotAFile

@@ -52,9 +52,7 @@ pub(crate) use ops::create::{NewInode, NewKind};
 pub(crate) use ops::file_extents::FileChange;
 pub(crate) use ops::inherit::DefaultAcl;
 pub(crate) use ops::namespace::{InodeEvents, Namespace};
-#[cfg(test)]
-pub(crate) use ops::orphan::EXTENTS_PER_STEP;
-pub(crate) use ops::orphan::InodeRef;
+pub(crate) use ops::orphan::{EXTENTS_PER_STEP, InodeRef};
 pub(crate) use ops::property::FLAGS as COMPRESSION_FLAGS;
 pub(crate) use ops::rename::RenameKind;
 pub(crate) use ops::replay::NamesItem;

@@ -21,7 +21,8 @@ pub enum Class {
     ChildInode,
     /// The queue of reservations that wait for space: space is reclaimed for one at a time.
     ReserveTickets,
-    /// The writeback of the dirty data of one file: one at a time, held over its I/O.
+    /// The writeback of the dirty data of one file, held over its I/O. Threads that share extents
+    /// between two files hold both.
     Writeback,
     /// A range of the bytes of one file.
     FileRange,
@@ -79,7 +80,9 @@ impl Class {
     /// Returns the rule for two locks of this class.
     pub(crate) fn together(self) -> Together {
         match self {
-            Self::ParentDirectory | Self::ChildInode | Self::FileRange => Together::Ascending,
+            Self::ParentDirectory | Self::ChildInode | Self::Writeback | Self::FileRange => {
+                Together::Ascending
+            }
             Self::TreeBlock => Together::ByToken,
             _ => Together::No,
         }

@@ -1,6 +1,7 @@
 //! Tests of files through the public API, on a filesystem in memory.
 
 mod at_once;
+mod cloning;
 mod coherence;
 mod device;
 mod failing;

@@ -16,7 +16,7 @@ const COPY_PART: usize = 1 << 20;
 
 impl File {
     /// Returns the operations that change file data, if the file may be written.
-    fn writer(&self) -> Result<&Arc<FileOps>> {
+    pub(super) fn writer(&self) -> Result<&Arc<FileOps>> {
         let inner = self.inode().inner();
         if !self.is_writable.load(Ordering::Relaxed) {
             ops::file_to_change(&inner.namespace, self.inode().id(), false)?;

@@ -21,7 +21,7 @@ pub(in crate::data) mod write_extent;
 use std::sync::Weak;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_transaction::{FlushScope, Handle, Reservation, TransactionHooks};
@@ -89,6 +89,19 @@ impl Writeback {
         };
         self.context.purge_if_dead(pages);
         done
+    }
+
+    /// Writes the dirty data of a file, and waits for it. The caller holds the writeback lock, and
+    /// all of the range, so that no data is dirty afterwards.
+    pub(in crate::data) fn write_locked_range(&self, pages: &Arc<FilePages>) -> Result<()> {
+        let (runs, delta) = pages.take_dirty(0..u64::MAX, u64::MAX);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let reserved = pages.account.withdraw(delta, self.context.costs);
+        let (transfer, files) =
+            self.send(smallvec![Taken { pages, runs, reserved, size: pages.size() }]);
+        record_failures(files, transfer.arrive(None))
     }
 
     /// Starts to write the dirty data of a file, after waiting for data in flight.

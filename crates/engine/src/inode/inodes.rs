@@ -148,6 +148,11 @@ impl Inodes {
         item_len_max(self.tree_roots.store().volume().geometry().nodesize)
     }
 
+    /// Returns true if delayed items exceed the bound of memory.
+    pub(in crate::inode) fn has_too_many_delayed_items(&self) -> bool {
+        self.waiting.bytes() > self.options.pending_max
+    }
+
     /// Flushes, or requests a flush, if delayed items take too much memory. The caller holds no
     /// lock.
     pub(in crate::inode) fn relieve(&self) -> Result<()> {

@@ -17,10 +17,12 @@
 //! | `orphan`                            | open handles; the deletion of inodes without a name |
 //! | `xattr`                             | reads and checks of extended attributes             |
 //! | `replay`                            | the changes that the replay of a log makes          |
+//! | `clone_space`                       | the space that sharing extents costs                |
 //! | `file_extents`                      | changes of the extents and the size of a file       |
 //! | `namespace`                         | the state that operations share                     |
 //! | `operation`                         | an operation: its handle, its time, its reservation |
 
+pub(in crate::inode) mod clone_space;
 pub(in crate::inode) mod create;
 pub(in crate::inode) mod file_extents;
 pub(in crate::inode) mod inherit;
@@ -38,6 +40,7 @@ pub(in crate::inode) mod targets;
 pub(in crate::inode) mod unlink;
 pub(in crate::inode) mod xattr;
 
+pub(crate) use clone_space::{reserve_for_clone, try_reserve_for_clone};
 pub(crate) use create::{create_opened, create_unnamed};
 pub(crate) use file_extents::{change_file, change_file_in};
 pub(crate) use link::link;

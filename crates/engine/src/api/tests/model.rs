@@ -47,13 +47,15 @@ impl Model {
         self.step += 1;
         let which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
         let file = self.lab().file(FILES[which]);
-        match self.random.below(20) {
+        match self.random.below(26) {
             0..=9 => self.write(&file, which),
             10..=14 => self.allocate(&file, which),
             15 | 16 => self.resize(&file, which),
             17 => self.lab().fs.commit().unwrap(),
             18 => file.sync_all().unwrap(),
-            _ => drop(file.extents().unwrap()),
+            19 => drop(file.extents().unwrap()),
+            20 | 21 => self.dedupe(&file, which),
+            _ => self.clone_range(&file, which),
         }
         drop(file);
         self.compare(which);
@@ -121,6 +123,68 @@ impl Model {
         }
         if grows {
             content.resize(content.len().max(at + count), 0);
+        }
+    }
+
+    /// Clones a range of any file to this one, or meets the error that it must.
+    fn clone_range(&mut self, file: &File, which: usize) {
+        let from_which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
+        let source = self.lab().file(FILES[from_which]);
+        let ((from, len), (to, _)) = (self.range(), self.range());
+        let (from, to) = (from / 4096 * 4096, to / 4096 * 4096);
+        let size = self.pages[from_which].len() as u64;
+        // Often up to the end, and from the start of a small file.
+        let from = if size < 8192 || self.random.below(4) == 0 { 0 } else { from };
+        let to = if self.random.below(4) == 0 { 0 } else { to };
+        let len = match self.random.below(3) {
+            0 => 0,
+            1 => len.next_multiple_of(4096).min(size.saturating_sub(from)),
+            _ => len.next_multiple_of(4096),
+        };
+        let bytes = if len == 0 { size.saturating_sub(from) } else { len };
+        let end = to + bytes;
+        let is_whole = bytes.is_multiple_of(4096)
+            || (from + bytes == size && end >= self.pages[which].len() as u64);
+        let overlaps = which == from_which && from.abs_diff(to) < bytes.next_multiple_of(4096);
+        let is_right = from <= size && from + bytes <= size && is_whole && !overlaps;
+        let cloned = file.clone_range(&source, from, len, to);
+        assert_eq!(cloned.is_ok(), is_right, "{from} {len} {to}: {cloned:?}");
+        let Ok(()) = cloned else { return };
+        let range = |start: u64| usize::try_from(start).unwrap();
+        let copied = self.pages[from_which][range(from)..range(from + bytes)].to_vec();
+        let content = &mut self.pages[which];
+        if bytes > 0 {
+            content.resize(content.len().max(range(end)), 0);
+            content[range(to)..range(end)].copy_from_slice(&copied);
+        }
+    }
+
+    /// Shares what two ranges have in common; the content stays.
+    fn dedupe(&mut self, file: &File, which: usize) {
+        let from_which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
+        let source = self.lab().file(FILES[from_which]);
+        let ((from, len), (to, _)) = (self.range(), self.range());
+        let from = from / 4096 * 4096;
+        let to = if which != from_which && self.random.below(2) == 0 { from } else { to };
+        let to = to / 4096 * 4096;
+        let (ours, theirs) = (&self.pages[which], &self.pages[from_which]);
+        let left = |content: &[u8], at: u64| (content.len() as u64).saturating_sub(at);
+        let most = left(ours, to).min(left(theirs, from));
+        let overlaps = which == from_which && from.abs_diff(to) < len.next_multiple_of(4096);
+        if most == 0 || overlaps {
+            return;
+        }
+        let len = len.min(most);
+        let part = |content: &[u8], at: u64, len: u64| {
+            let at = usize::try_from(at).unwrap();
+            content[at..][..usize::try_from(len).unwrap()].to_vec()
+        };
+        match file.dedupe_range(&source, from, len, to).unwrap() {
+            Deduped::Same { len: same, .. } => {
+                assert!(same + 4096 > len);
+                assert!(part(ours, to, same) == part(theirs, from, same));
+            }
+            Deduped::Differs => assert!(part(ours, to, len) != part(theirs, from, len)),
         }
     }
 

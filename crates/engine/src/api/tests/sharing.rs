@@ -1,48 +1,22 @@
-//! Extents of a transaction that files share, as after a clone: after a crash, fsynced data exists
-//! with its checksums, for us and for Linux.
+//! Extents of a transaction that files share by a clone: after a crash, fsynced data exists with its
+//! checksums, for us and for Linux.
 
 use std::ops::Range;
+use std::thread;
 
 use userbtrfs_testkit::devices::SparseImage;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::Time;
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
-use userbtrfs_transaction::HandleKind;
 
 use super::*;
-use crate::data::{BackingExtents, ExtentMaps};
-use crate::inode::ops;
-use crate::inode::{ExtentMapKind, FileChange};
 
 const KIB: u64 = 1024;
 
 /// Clones a part of a file into another one, or elsewhere into the same.
-fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) {
-    let inner = &lab.fs.inner;
-    for file in [from, to] {
-        let pages = inner.files.get(file.inode().id()).unwrap();
-        inner.writer().unwrap().write_back(&pages).unwrap();
-    }
-    let (source, len) = (BackingExtents::new(from.pages.inode(), None), range.end - range.start);
-    let mut segments = ExtentMaps::new(inner.nodes.tree_roots(), &source, range.start, range.end);
-    let mut parts = Vec::new();
-    while let Some(segment) = segments.next().unwrap() {
-        assert!(matches!(segment.kind, ExtentMapKind::Regular(..)), "all of it was written");
-        parts.push((at + segment.start - range.start, segment.end - segment.start, segment.kind));
-    }
-    let reserved = inner.nodes.reserve(20).unwrap();
-    let put = |file: &mut FileChange<'_>| {
-        for (start, bytes, kind) in parts {
-            file.put(start, start + bytes, kind, false);
-            file.add_bytes(bytes.cast_signed());
-        }
-        file.set_size(file.size().max(at + len));
-        file.set_disk_size(file.size());
-        file.touch();
-    };
-    let inode = to.pages.inode();
-    ops::change_file(&inner.nodes, inode, HandleKind::Operation, Some(reserved), put).unwrap();
+fn share((from, range): (&File, Range<u64>), (to, at): (&File, u64)) {
+    to.clone_range(from, range.start, range.end - range.start, at).unwrap();
 }
 
 /// Simulates a crash, and checks that the files are unchanged.
@@ -69,7 +43,7 @@ fn judge(image: &SparseImage, cut: Time) {
     assert_eq!(linux.differences_of_judges(&us, cut), [""; 0]);
 }
 
-/// The story of the same name, which needs clone.
+/// The story of the same name.
 #[test]
 fn two_files_share_new_extents() {
     for part in [false, true] {
@@ -78,12 +52,12 @@ fn two_files_share_new_extents() {
         let (a, b) = (lab.create("a"), lab.create("b"));
         a.write_at(&pattern(1, 256 << 10), 0).unwrap();
         if part {
-            share(&lab, (&a, 64 * KIB..128 * KIB), (&b, 0));
-            share(&lab, (&a, 100 * KIB..164 * KIB), (&b, 192 * KIB));
+            share((&a, 64 * KIB..128 * KIB), (&b, 0));
+            share((&a, 100 * KIB..164 * KIB), (&b, 192 * KIB));
             b.sync_all().unwrap();
             a.sync_all().unwrap();
         } else {
-            share(&lab, (&a, 0..256 * KIB), (&b, 0));
+            share((&a, 0..256 * KIB), (&b, 0));
             a.sync_all().unwrap();
             b.sync_all().unwrap();
             a.write_at(&pattern(2, 64 << 10), 64 * KIB).unwrap();
@@ -108,11 +82,48 @@ fn a_part_of_a_new_extent_is_shared_and_written_again() {
         }
         a.set_len(320 * KIB).unwrap();
         a.write_at(&pattern(3, 64 << 10), 320 * KIB).unwrap();
-        share(&lab, (&a, 320 * KIB..384 * KIB), (&a, 512 * KIB));
+        share((&a, 320 * KIB..384 * KIB), (&a, 512 * KIB));
         a.sync_all().unwrap();
         a.write_at(&pattern(4, 64 << 10), 256 * KIB).unwrap();
         a.write_at(&pattern(5, 32 << 10), 336 * KIB).unwrap();
         a.sync_all().unwrap();
         crash(lab, &["a"]);
     }
+}
+
+/// Threads clone parts of files into each other and sync them, each its own: files of one
+/// subvolume, all of whose extents are new.
+#[test]
+fn files_cloned_by_many_while_others_sync_have_all_checksums() {
+    const FILES: usize = 6;
+    let lab = Lab::of(256 << 20, &Options::default(), 32 << 20);
+    lab.fs.commit().unwrap();
+    let names: Vec<String> = (0..FILES).map(|number| format!("file{number}")).collect();
+    let files: Vec<File> = names.iter().map(|name| lab.create(name)).collect();
+    for (seed, file) in (1..).zip(&files) {
+        file.write_all_at(&pattern(seed, 256 << 10), 0).unwrap();
+    }
+    thread::scope(|scope| {
+        for (seed, own) in (100..).zip(&files) {
+            let files = &files;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                for round in 0..40 {
+                    let source = &files[usize::try_from(random.below(FILES as u64)).unwrap()];
+                    let (from, to) = (random.below(32) * 4 * KIB, random.below(32) * 4 * KIB);
+                    let len = (1 + random.below(24)) * 4 * KIB;
+                    let is_own = source.inode().id() == own.inode().id();
+                    if is_own && from.abs_diff(to) < len {
+                        own.write_all_at(&pattern(round, 20_000), to).unwrap();
+                    } else {
+                        own.clone_range(source, from, len, to).unwrap();
+                    }
+                    own.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    drop(files);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    crash(lab, &names);
 }

@@ -192,6 +192,12 @@ impl InlineData {
         }
     }
 
+    /// Returns the same data with bytes of its own, so that no leaf is kept in memory for it.
+    pub(crate) fn detached(&self) -> Self {
+        let Self { ram_bytes, compression, .. } = *self;
+        Self { ram_bytes, compression, stored: InlineBytes::Memory(self.stored().into()) }
+    }
+
     /// Returns the length of the data, uncompressed.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.ram_bytes

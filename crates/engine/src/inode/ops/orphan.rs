@@ -40,7 +40,7 @@ pub(crate) const EXTENTS_PER_STEP: usize = 600;
 const EXTENTS_MIN: usize = 4;
 
 /// The size of an EXTENT_DATA item in its leaf.
-const EXTENT_ITEM_BYTES: u64 = 25 + 53;
+pub(in crate::inode) const EXTENT_ITEM_BYTES: u64 = 25 + 53;
 
 /// The most bytes in extents of a file that is deleted in one step.
 const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR;
