@@ -103,6 +103,16 @@ impl Actor {
             Operation::Read { object, offset, length } => {
                 self.on_file(object, |file| data::read(file, *offset, *length)).map(Answer)
             }
+            Operation::Clone { source, object, .. } | Operation::Dedupe { source, object, .. } => {
+                let kinds = [kind(&self.inode(source)?)?, kind(&self.inode(object)?)?];
+                if kinds.contains(&FileKind::Directory) {
+                    return Err(Errno::ISDIR);
+                }
+                self.on_file(source, |from| {
+                    self.on_file(object, |to| data::share(from, to, operation))
+                })
+                .map(Answer)
+            }
             change => self.change(change).map(|()| Answer::default()),
         }
     }

@@ -14,6 +14,7 @@ mod inode;
 mod naming;
 mod nodes;
 mod outcome;
+mod sharing;
 mod shown;
 
 use std::collections::{BTreeMap, HashMap};
@@ -77,6 +78,7 @@ impl Model {
             Operation::Read { object, offset, length } => {
                 self.read(object, *offset, *length).map(Answer)
             }
+            Operation::Clone { .. } | Operation::Dedupe { .. } => self.share(operation),
             change => self.change(change).map(|()| Answer::default()),
         }
     }
@@ -101,7 +103,9 @@ impl Model {
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
             | Operation::Sync { object } => self.apply_to_content(object, operation),
-            Operation::Read { .. } => unreachable!("a read is no change"),
+            Operation::Read { .. } | Operation::Clone { .. } | Operation::Dedupe { .. } => {
+                unreachable!("it was handled before")
+            }
             Operation::Tmpfile { dir, handle, mode } => {
                 self.tmpfile(dir.as_slice(), *handle, *mode)
             }

@@ -3,7 +3,7 @@
 //! 1. A path is names from the root, separated by `/`; the root itself is empty. Every name but the
 //!    last must be a directory; symbolic links are not followed. All parents that an operation
 //!    names are looked up first, from left to right, then the names in them and the handles, in the
-//!    same order.
+//!    same order. But the source of a clone is looked up before its target.
 //! 2. A handle is the small number of an open file or directory. It refers to its inode, even after
 //!    the last name is removed, until it is closed, replaced, or the filesystem is reopened. An
 //!    operation on an unused number fails with EBADF.
@@ -158,6 +158,12 @@ pub enum Operation {
     Replace { object: Object, length: u64, seed: u32 },
     /// fallocate(2).
     Allocate { object: Object, offset: u64, length: u64, kind: AllocateKind },
+    /// `FICLONERANGE`: shares a range of `source` with `object`, at the offset `at`; a length of 0
+    /// means up to the end.
+    Clone { source: Object, offset: u64, length: u64, object: Object, at: u64 },
+    /// `FIDEDUPERANGE`: like a clone, if both ranges hold the same bytes; returns whether they do,
+    /// as one byte.
+    Dedupe { source: Object, offset: u64, length: u64, object: Object, at: u64 },
     /// pread(2), up to the end of the file.
     Read { object: Object, offset: u64, length: u64 },
     /// fsync(2).
@@ -180,7 +186,7 @@ impl Operation {
         for path in self.paths() {
             *path = join(dir, path.as_slice()).into();
         }
-        if let Some(handle) = self.handle() {
+        for handle in self.handles() {
             *handle = handle.checked_add(first_handle).expect("handles are small numbers");
         }
         self
@@ -207,6 +213,8 @@ impl Operation {
             | Self::Append { length, .. }
             | Self::Replace { length, .. }
             | Self::Allocate { length, .. }
+            | Self::Clone { length, .. }
+            | Self::Dedupe { length, .. }
             | Self::Read { length, .. } => Some(length),
             _ => None,
         }
@@ -224,6 +232,9 @@ impl Operation {
             | Self::Open { path, .. } => vec![path],
             Self::Rename { from, to, .. } => vec![from, to],
             Self::Link { from, to } => from.path().into_iter().chain([to]).collect(),
+            Self::Clone { source, object, .. } | Self::Dedupe { source, object, .. } => {
+                source.path().into_iter().chain(object.path()).collect()
+            }
             Self::Close { .. } | Self::Commit | Self::Reopen => Vec::new(),
             other => other.object_mut().and_then(Object::path).into_iter().collect(),
         }
@@ -243,6 +254,8 @@ impl Operation {
             | Self::Append { object, .. }
             | Self::Replace { object, .. }
             | Self::Allocate { object, .. }
+            | Self::Clone { object, .. }
+            | Self::Dedupe { object, .. }
             | Self::Read { object, .. }
             | Self::Sync { object }
             | Self::SetXattr { object, .. }
@@ -251,13 +264,16 @@ impl Operation {
         }
     }
 
-    fn handle(&mut self) -> Option<&mut u8> {
+    fn handles(&mut self) -> Vec<&mut u8> {
         match self {
             Self::Tmpfile { handle, .. } | Self::Open { handle, .. } | Self::Close { handle } => {
-                Some(handle)
+                vec![handle]
             }
-            Self::Link { from: object, .. } => object.handle(),
-            other => other.object_mut().and_then(Object::handle),
+            Self::Link { from: object, .. } => object.handle().into_iter().collect(),
+            Self::Clone { source, object, .. } | Self::Dedupe { source, object, .. } => {
+                source.handle().into_iter().chain(object.handle()).collect()
+            }
+            other => other.object_mut().and_then(Object::handle).into_iter().collect(),
         }
     }
 }
@@ -345,6 +361,10 @@ mod tests {
         assert_eq!(link, r#"{"link":{"from":{"handle":9},"to":"t1/x/b"}}"#);
         let rename = below(r#"{"rename":{"from":"a","to":"","kind":"no_replace"}}"#);
         assert_eq!(rename, r#"{"rename":{"from":"t1/x/a","to":"t1/x","kind":"no_replace"}}"#);
+        let clone = below(
+            r#"{"clone":{"source":{"handle":2},"offset":0,"length":1,"object":{"path":"a"},"at":0}}"#,
+        );
+        assert!(clone.contains(r#"{"handle":10}"#) && clone.contains(r#"{"path":"t1/x/a"}"#));
         let tmpfile = below(r#"{"tmpfile":{"dir":"","handle":3,"mode":"0600"}}"#);
         assert_eq!(tmpfile, r#"{"tmpfile":{"dir":"t1/x","handle":11,"mode":"0600"}}"#);
         assert_eq!(below(r#""commit""#), r#""commit""#);

@@ -79,8 +79,11 @@ fn a_mount_answers_as_the_model_does() {
     let seed = std::env::var("USERBTRFS_SEED").map_or(1, |seed| seed.parse().unwrap());
     let sequences = if is_torture() { 200 } else { 12 };
     for (seed, node_size) in (seed..seed + sequences).zip(NODE_SIZES.into_iter().cycle()) {
-        let operations: Vec<_> =
-            Generator::new(seed, node_size).take(LENGTH).map(without_told_late).collect();
+        let operations: Vec<_> = Generator::new(seed, node_size)
+            .for_fuse()
+            .take(LENGTH)
+            .map(without_told_late)
+            .collect();
         if let Err(mismatch) = compare(&site, node_size, &operations) {
             println!("{mismatch}\nit is shrunk");
             let fails = |list: &[_]| compare(&site, node_size, list).is_err();

@@ -1,7 +1,7 @@
 //! Operations on file contents.
 
 use rustix::io::Errno;
-use userbtrfs::{Allocate, File};
+use userbtrfs::{Allocate, Deduped, File};
 
 use crate::model::Outcome;
 use crate::operation::{AllocateKind, FILE_MAX, Operation};
@@ -27,6 +27,20 @@ pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
         }
         Operation::Sync { .. } => outcome(file.sync_all()),
         _ => unreachable!("an operation on the content of a file"),
+    }
+}
+
+/// Clones a range, or shares it if it is equal; a dedupe returns as one byte whether it is.
+pub(super) fn share(source: &File, target: &File, operation: &Operation) -> Outcome<Vec<u8>> {
+    match *operation {
+        Operation::Clone { offset, length, at, .. } => {
+            outcome(target.clone_range(source, offset, length, at)).map(|()| Vec::new())
+        }
+        Operation::Dedupe { offset, length, at, .. } => {
+            let done = outcome(target.dedupe_range(source, offset, length, at))?;
+            Ok(vec![u8::from(done != Deduped::Differs)])
+        }
+        _ => unreachable!("an operation that shares bytes"),
     }
 }
 

@@ -25,6 +25,15 @@ pub struct Content {
 struct Run {
     end: u64,
     seed: u32,
+    /// How far the bytes are from where they were written first: a clone moves them. It wraps.
+    moved: u64,
+}
+
+impl Run {
+    /// Fills `target` with the bytes from `offset` on.
+    fn fill(&self, offset: u64, target: &mut [u8]) {
+        pattern::fill(self.seed, offset.wrapping_sub(self.moved), target);
+    }
 }
 
 impl Content {
@@ -52,9 +61,19 @@ impl Content {
         let end = offset + length;
         self.clear(offset, end);
         if seed != 0 {
-            self.runs.insert(offset, Run { end, seed });
+            self.runs.insert(offset, Run { end, seed, moved: 0 });
         }
         self.size = self.size.max(end);
+    }
+
+    /// Replaces the bytes from `at` on by `length` bytes of `source` from `offset` on.
+    pub fn clone_from(&mut self, at: u64, source: &Self, offset: u64, length: u64) {
+        self.clear(at, at + length);
+        for (start, end, run) in source.within(offset, offset + length) {
+            let moved = run.moved.wrapping_add(at.wrapping_sub(offset));
+            self.runs.insert(start - offset + at, Run { end: end - offset + at, moved, ..run });
+        }
+        self.size = self.size.max(at + length);
     }
 
     /// Truncates the content, or extends it with zeros.
@@ -90,18 +109,18 @@ impl Content {
     pub fn read(&self, start: u64, end: u64) -> Vec<u8> {
         let end = end.min(self.size).max(start);
         let mut bytes = vec![0; usize::try_from(end - start).expect("a length in memory")];
-        for (from, to, seed) in self.within(start, end) {
+        for (from, to, run) in self.within(start, end) {
             let [first, last] = [from, to].map(|at| usize::try_from(at - start).expect("within"));
-            pattern::fill(seed, from, &mut bytes[first..last]);
+            run.fill(from, &mut bytes[first..last]);
         }
         bytes
     }
 
-    /// Returns the parts of runs between two offsets, with their seeds.
-    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
+    /// Returns the parts of runs between two offsets.
+    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, Run)> + '_ {
         let first = self.runs.range(..start).next_back().map_or(start, |(first, _)| *first);
         let runs = self.runs.range(first..end.max(first));
-        let cut = move |(from, run): (&u64, &Run)| (start.max(*from), end.min(run.end), run.seed);
+        let cut = move |(from, run): (&u64, &Run)| (start.max(*from), end.min(run.end), *run);
         runs.map(cut).filter(|(from, to, _)| from < to)
     }
 
@@ -109,12 +128,12 @@ impl Content {
     pub fn digest(&self) -> String {
         let mut digest = ContentDigest::default();
         let mut bytes = Vec::new();
-        for (start, end, seed) in self.within(0, self.size) {
+        for (start, end, run) in self.within(0, self.size) {
             let mut at = start;
             while at < end {
                 let length = PART.min(end - at);
                 bytes.resize(usize::try_from(length).expect("a part"), 0);
-                pattern::fill(seed, at, &mut bytes);
+                run.fill(at, &mut bytes);
                 digest.update(at, &bytes);
                 at += length;
             }
@@ -183,6 +202,14 @@ mod tests {
                 0 => {
                     content.set_size(start);
                     plain.resize(first, 0);
+                }
+                2 if start + length / 2 <= content.size() => {
+                    let (at, length) = (random.below(LENGTH), length / 2);
+                    let source = content.clone();
+                    content.clone_from(at, &source, start, length);
+                    let copied = plain[first..first + index(length)].to_vec();
+                    plain.resize(plain.len().max(index(at + length)), 0);
+                    plain[index(at)..][..copied.len()].copy_from_slice(&copied);
                 }
                 1 => {
                     content.clear(start, start + length);

@@ -77,6 +77,39 @@ impl Choices {
         if self.random.one_in(16) { 0 } else { seed.max(1) }
     }
 
+    /// Returns an offset to clone to: usually the start of a sector.
+    fn place_in_file(&mut self) -> u64 {
+        let at = self.random.below(1 << 18);
+        match self.random.below(16) {
+            0 => at,
+            1 => FAR[self.random.index(FAR.len())],
+            2..7 => 0,
+            _ => at / SECTOR * SECTOR,
+        }
+    }
+
+    /// Returns the offset and the length of a part of a file: usually of whole sectors, or up to its
+    /// end.
+    fn part_of(&mut self, file: &Object) -> (u64, u64) {
+        let content = self.content(file);
+        let any = self.offset(&content);
+        let offset = match self.random.below(16) {
+            0 => any,
+            1..7 => 0,
+            _ => any.min(content.size()) / SECTOR * SECTOR,
+        };
+        let any = self.length(&content, offset.min(FILE_MAX));
+        let left = content.size().saturating_sub(offset).min(LENGTH_MAX);
+        let length = match self.random.below(16) {
+            0 => any,
+            1..4 => 0,
+            4..8 => left,
+            8..12 => any.min(left) / SECTOR * SECTOR,
+            _ => self.random.below(left + 1) / SECTOR * SECTOR,
+        };
+        (offset, length)
+    }
+
     fn is_full(&self) -> bool {
         self.model.filled() > FILLED_MAX
     }
@@ -140,6 +173,22 @@ pub(super) fn allocate(g: &mut Choices) -> Operation {
         _ => g.length(&content, offset),
     };
     Operation::Allocate { object, offset, length, kind }
+}
+
+pub(super) fn clone(g: &mut Choices) -> Operation {
+    let (source, object, at) = (g.object(is_file), g.object(is_file), g.place_in_file());
+    let (offset, length) = g.part_of(&source);
+    if g.is_full() {
+        return truncate(g);
+    }
+    Operation::Clone { source, offset, length, object, at }
+}
+
+pub(super) fn dedupe(g: &mut Choices) -> Operation {
+    let (source, object) = (g.object(is_file), g.object(is_file));
+    let (offset, length) = g.part_of(&source);
+    let at = if g.random.one_in(3) { g.place_in_file() } else { offset };
+    Operation::Dedupe { source, offset, length, object, at }
 }
 
 pub(super) fn read(g: &mut Choices) -> Operation {

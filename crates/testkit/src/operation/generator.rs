@@ -36,6 +36,8 @@ const SOMETIMES: &[(u64, Draw)] = &[
     (4, data::append),
     (2, data::replace),
     (6, data::allocate),
+    (6, data::clone),
+    (3, data::dedupe),
     (6, data::read),
     (1, data::sync),
     (8, set_xattr),
@@ -84,6 +86,16 @@ impl Generator {
     #[must_use]
     pub fn commit_every(self, operations: u64) -> Self {
         Self { commit_every: operations, ..self }
+    }
+
+    /// Restricts the stream to operations that a FUSE mount offers: no clone and no dedupe.
+    #[must_use]
+    pub fn for_fuse(mut self) -> Self {
+        let is_offered = |(_, draw): &(u64, Draw)| {
+            ![data::clone as Draw, data::dedupe].iter().any(|it| std::ptr::fn_addr_eq(*it, *draw))
+        };
+        self.kinds.retain(is_offered);
+        self
     }
 
     /// Sets the state of the filesystem to that of this model.

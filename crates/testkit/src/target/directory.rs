@@ -6,6 +6,7 @@
 
 mod data;
 mod descriptor;
+mod sharing;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +56,12 @@ impl Directory {
         match operation {
             Operation::Read { object, offset, length } => {
                 self.on_object(object, |at| data::read(at, *offset, *length)).map(Answer)
+            }
+            Operation::Clone { source, object, .. } | Operation::Dedupe { source, object, .. } => {
+                self.on_object(source, |from| {
+                    self.on_object(object, |to| sharing::share(from, to, operation))
+                })
+                .map(Answer)
             }
             change => self.change(change).map(|()| Answer::default()),
         }
@@ -108,7 +115,11 @@ impl Directory {
             | Operation::Sync { object } => {
                 self.on_object(object, |at| data::change(at, operation))
             }
-            Operation::Read { .. } | Operation::Commit | Operation::Reopen => {
+            Operation::Read { .. }
+            | Operation::Clone { .. }
+            | Operation::Dedupe { .. }
+            | Operation::Commit
+            | Operation::Reopen => {
                 unreachable!("no change that is asked of a target")
             }
         }

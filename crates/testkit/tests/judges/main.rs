@@ -11,6 +11,7 @@
 mod backups;
 mod changed;
 mod changed_data;
+mod clones;
 mod contended;
 mod crafted;
 mod crash_points;
