@@ -33,6 +33,8 @@ use crate::set_id::drop_set_id;
 /// The most bytes that one request copies: a caller may ask for a whole file, and must stay
 /// interruptible while it waits.
 const COPY_MAX: u64 = 16 << 20;
+/// The most bytes that one request shares with another file.
+const SHARE_MAX: u64 = 1 << 30;
 
 /// READ, WRITE, FALLOCATE, LSEEK and COPY_FILE_RANGE.
 pub(crate) struct FileOps<'a> {
@@ -130,15 +132,27 @@ impl FileOps<'_> {
         }
         let source = self.context.file(request.node)?;
         let target = self.context.file(copy.target)?.keeping_times();
-        let length = copy.length.min(COPY_MAX);
-        let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
-        let copied = copied.map_err(errno)?;
+        let copied = copied(&source, &target, copy).map_err(errno)?;
         // The request does not hold the flags of the open file.
         let number = self.context.ids.shown(target.inode().id())?;
         if rights::writes_durably(&request.caller, number) {
             target.sync_all().map_err(errno)?;
         }
         Ok(Copied(copied))
+    }
+}
+
+/// Shares the first bytes of a range if that is possible, else copies them; returns how many. The
+/// caller asks again for the rest.
+fn copied(
+    source: &File,
+    target: &File,
+    copy: &CopyFileRange,
+) -> userbtrfs_engine::api::Result<u64> {
+    let (from, to) = (copy.offset, copy.target_offset);
+    match target.share_from(source, from, to, copy.length.min(SHARE_MAX))? {
+        0 => target.copy_from(source, from, to, copy.length.min(COPY_MAX)),
+        shared => Ok(shared),
     }
 }
 

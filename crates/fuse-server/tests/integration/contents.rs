@@ -246,6 +246,34 @@ fn ranges_are_copied_from_file_to_file() {
 }
 
 #[test]
+fn copy_at_sector_boundaries_takes_no_space() {
+    both(|root| {
+        let bytes = pattern((20 << 20) + 5);
+        fs::write(root.join("from"), &bytes).unwrap();
+        let free = || {
+            rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+            let found = rustix::fs::statvfs(root).unwrap();
+            found.f_bfree * found.f_frsize
+        };
+        let before = free();
+        let from = File::open(root.join("from")).unwrap();
+        let to = open_new(&root.join("to"), OFlags::empty());
+        let (mut at, mut end) = (0, 8192);
+        while at < bytes.len() as u64 {
+            let left = bytes.len() - usize::try_from(at).unwrap();
+            let copied = copy_file_range(&from, Some(&mut at), &to, Some(&mut end), left);
+            assert_ne!(copied.unwrap(), 0);
+        }
+        assert!(before - free() < 4 << 20, "only metadata was written");
+        let found = fs::read(root.join("to")).unwrap();
+        assert!(found[..8192] == [0; 8192] && found[8192..] == bytes);
+        // Each has its own bytes afterwards.
+        to.write_all_at(b"new", 8192).unwrap();
+        assert!(fs::read(root.join("from")).unwrap() == bytes);
+    });
+}
+
+#[test]
 fn lock_held_by_one_file_is_refused_to_another() {
     both(|root| {
         use rustix::fs::{FlockOperation, fcntl_lock, flock};
