@@ -16,6 +16,7 @@ use super::session::{Access, RunVerb, Session};
 use super::verbs::chmod::ChmodArgs;
 use super::verbs::chown::ChownArgs;
 use super::verbs::cp::CpArgs;
+use super::verbs::dedupe::DedupeArgs;
 use super::verbs::fallocate::FallocateArgs;
 use super::verbs::getfattr::GetfattrArgs;
 use super::verbs::ln::LnArgs;
@@ -81,6 +82,8 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     /// Allocate or free space of files
     #[command(mut_args(rename_image_offset))]
     Fallocate(WithImage<W, FallocateArgs>),
+    /// Share equal data of files
+    Dedupe(WithImage<W, DedupeArgs>),
     /// Show extended attributes
     Getfattr(WithImage<R, GetfattrArgs>),
     /// Set or remove extended attributes
@@ -119,6 +122,7 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
             Self::Chown(verb) => writes(verb),
             Self::Truncate(verb) => writes(verb),
             Self::Fallocate(verb) => writes(verb),
+            Self::Dedupe(verb) => writes(verb),
             Self::Getfattr(verb) => reads(verb),
             Self::Setfattr(verb) => writes(verb),
         }

@@ -5,6 +5,7 @@ pub(in crate::cli) mod chmod;
 pub(in crate::cli) mod chown;
 pub(in crate::cli) mod copy_target;
 pub(in crate::cli) mod cp;
+pub(in crate::cli) mod dedupe;
 pub(in crate::cli) mod df;
 pub(in crate::cli) mod encoding;
 pub(in crate::cli) mod fallocate;

@@ -48,8 +48,22 @@ pub struct ImportOptions {
     pub keep: Keep,
     /// Makes each file durable when it is complete.
     pub fsync: bool,
+    /// Whether the copies of files of the same filesystem share their extents.
+    pub reflink: Reflink,
     /// The device and inode number of the image file on the host, which is skipped with an error.
     pub except: Option<(u64, u64)>,
+}
+
+/// Whether a copy shares the extents of its source, as `cp --reflink` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reflink {
+    /// It does if that is possible; otherwise the data is copied.
+    #[default]
+    Auto,
+    /// It does; a file for which that is not possible is not copied.
+    Always,
+    /// The data is copied.
+    Never,
 }
 
 /// The attributes of a source that are kept, beside names and contents.

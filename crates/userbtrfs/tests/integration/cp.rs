@@ -201,3 +201,63 @@ fn default_acl_of_target_is_inherited_unless_permissions_are_kept() {
     assert_eq!(found("/dir/below"), (0o750, format!("{default} {access}")));
     made.judge();
 }
+
+#[test]
+fn copy_shares_data_unless_told_not_to() {
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    filesystem.write("/file", pattern(300_000)).unwrap();
+    filesystem.write("/small", "small").unwrap();
+    let plain = filesystem.create_dir("/plain", 0o755).unwrap();
+    plain.inode().set_flags(InodeFlags::NODATACOW).unwrap();
+    drop(plain);
+    filesystem.close().unwrap();
+    for when in ["", "--reflink", "--reflink=auto", "--reflink=always", "--reflink=never"] {
+        let (verb, copy) = (format!("cp {when}"), format!("/copy{when}"));
+        made.does(&verb, &["/file", &copy]);
+        made.does(&verb, &["/small", &format!("{copy}-small")]);
+        let filesystem = made.open();
+        let places = |path: &str| filesystem.open_file(path).unwrap().extents().unwrap();
+        assert_eq!(places("/file") == places(&copy), when != "--reflink=never", "{when}");
+        assert!(filesystem.read(&copy).unwrap() == pattern(300_000), "{when}");
+        assert!(filesystem.read(format!("{copy}-small")).unwrap() == b"small", "{when}");
+    }
+    // Files there have no checksums.
+    made.does("cp", &["/file", "/plain/copied"]);
+    let refused = made.verb("cp --reflink", &["/file", "/plain/refused"]).bad();
+    assert_says(&refused, &["/file: invalid: only one of the files has checksums"]);
+    let filesystem = made.open();
+    assert!(filesystem.read("/plain/copied").unwrap() == pattern(300_000));
+    assert!(filesystem.lookup("/plain/refused").is_err());
+    drop(filesystem);
+    made.judge();
+}
+
+#[test]
+fn dedupe_shares_equal_sectors_and_prints_how_many_bytes() {
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    let bytes = pattern(300_000);
+    let moved = [&pattern(4096)[..], &bytes[8192..250_000]].concat();
+    filesystem.write("/a", &bytes).unwrap();
+    filesystem.write("/b", &bytes).unwrap();
+    filesystem.write("/moved", &moved).unwrap();
+    filesystem.write("/other", vec![7; 100_000]).unwrap();
+    filesystem.close().unwrap();
+    // All of `b`, whole sectors of `moved`, and of `other` all whole sectors but the first.
+    let shared = 303_104 + (250_000 - 8192) / 4096 * 4096 + 23 * 4096;
+    let ran = made.verb("dedupe", &["/a", "/b", "/moved", "/other", "/a"]).good();
+    assert_eq!(ran, format!("{shared} bytes shared\n"));
+    let again = made.verb("dedupe", &["/a", "/b", "/moved", "/other"]).good();
+    assert_eq!(again, "0 bytes shared\n");
+    let filesystem = made.open();
+    let places = |path: &str| filesystem.open_file(path).unwrap().extents().unwrap();
+    assert_eq!(places("/a"), places("/b"));
+    for (path, content) in [("/a", &bytes), ("/b", &bytes), ("/moved", &moved)] {
+        assert!(filesystem.read(path).unwrap() == *content, "{path}");
+    }
+    drop(filesystem);
+    made.judge();
+    let missing = made.verb("dedupe", &["/none"]).bad();
+    assert_says(&missing, &["/none: no such file or directory"]);
+}

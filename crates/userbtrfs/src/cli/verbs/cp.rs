@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::copy::import::{ImportOptions, Keep};
+use userbtrfs::copy::import::{ImportOptions, Keep, Reflink};
 use userbtrfs::{Error, Filesystem, Inode};
 
 use crate::cli::report::{message, print_error};
@@ -26,6 +26,27 @@ pub(crate) struct CpArgs {
     /// Same as -r -p, with hard links and xattrs
     #[arg(short, long)]
     archive: bool,
+    /// Share the data of files instead of copying it
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    reflink: When,
+}
+
+/// When a copy shares the data of its source.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum When {
+    /// If it can; otherwise the data is copied
+    Auto,
+    /// Always; fail if it cannot
+    Always,
+    /// Never
+    Never,
 }
 
 impl RunVerb for CpArgs {
@@ -68,7 +89,12 @@ impl CpArgs {
             (false, true) => Keep::Attributes,
             (false, false) => Keep::Mode,
         };
-        ImportOptions { keep, ..ImportOptions::default() }
+        let reflink = match self.reflink {
+            When::Auto => Reflink::Auto,
+            When::Always => Reflink::Always,
+            When::Never => Reflink::Never,
+        };
+        ImportOptions { keep, reflink, ..ImportOptions::default() }
     }
 
     /// Returns the inode of a source.

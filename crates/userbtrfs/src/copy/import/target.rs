@@ -13,7 +13,7 @@ use userbtrfs_format::Quoted;
 
 use super::event::{Kind, Node, Origin, TreeEvent};
 use super::prefetch::Cancelled;
-use super::{ImportError, Importer, Keep, Progress, Report};
+use super::{ImportError, Importer, Keep, Progress, Reflink, Report};
 
 /// The permission bits of a mode, with and without the set-id and sticky bits.
 const PERMISSIONS: u32 = 0o7777;
@@ -184,7 +184,10 @@ impl<'a> Target<'a> {
             .make_link(&node)
             .and_then(|linked| if linked { Ok(None) } else { self.make_file(&node).map(Some) });
         match begun {
-            Ok(Some(file)) => self.file = Some(BegunFile { file, node }),
+            Ok(Some(file)) => {
+                self.file = Some(BegunFile { file, node });
+                self.share()?;
+            }
             Ok(None) => {
                 self.notify(&node);
                 self.given_up.give_up(self.begun);
@@ -194,6 +197,32 @@ impl<'a> Target<'a> {
                 return Err(failed(&node.path, error));
             }
         }
+        Ok(())
+    }
+
+    /// Completes the file that has begun as a clone of its source, if they are of one filesystem;
+    /// then its data is not read.
+    fn share(&mut self) -> Result<(), ImportError> {
+        let reflink = self.inserter.options.reflink;
+        let Some(BegunFile { file, node }) = &self.file else { return Ok(()) };
+        let Origin::Inside(id) = node.origin else { return Ok(()) };
+        if reflink == Reflink::Never {
+            return Ok(());
+        }
+        let source = file.inode().filesystem().inode(id).open();
+        let shared = source.and_then(|source| file.clone_range(&source, 0, 0, 0));
+        if reflink == Reflink::Auto && shared.is_err() {
+            // What is cloned already is written again.
+            return self.fill(|_, begun| begun.file.set_len(0));
+        }
+        self.fill(|target, begun| {
+            shared?;
+            let size = begun.file.len();
+            Progress::add(&target.inserter.progress.bytes, size);
+            target.complete_file(begun, size)
+        })?;
+        self.close()?;
+        self.given_up.give_up(self.begun);
         Ok(())
     }
 
