@@ -23,7 +23,7 @@ use crate::refs::{self, DelayedRefs};
 use crate::roots::TreeRoots;
 use crate::space::high_water::HighWater;
 use crate::space::{Reservation, ReservePolicy, Space, SpaceKind, bytes_for_items};
-use crate::subvolume::{PendingSnapshots, SubvolumeIds};
+use crate::subvolume::state::{PendingSnapshots, SubvolumeIds};
 
 /// The factor for checksums that are not in their tree yet: leaves may be half empty.
 const CHECKSUM_FACTOR: u64 = 2;

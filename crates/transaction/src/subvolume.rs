@@ -4,6 +4,7 @@
 //! |-------------|------------------------------------------------------------------|
 //! | `roots`     | ROOT_ITEMs, ROOT_REFs and the default subvolume                  |
 //! | `snapshots` | snapshots, which the commit makes                                |
+//! | `state`     | ids, and snapshots that are to be made                           |
 //! | `uuid_tree` | the UUID tree                                                    |
 //!
 //! Each change is made in the transaction of a handle, and durable with its commit. What a caller
@@ -17,12 +18,13 @@
 
 mod roots;
 mod snapshots;
+pub(crate) mod state;
 mod uuid_tree;
 
-pub(crate) use roots::SubvolumeIds;
 pub use roots::{
-    NewSubvolume, SubvolumeName, change_root_item, create, default, delete, rename, set_default,
+    NewSubvolume, change_root_item, create, default, delete, rename, set_default,
     set_received_uuid, take_id,
 };
-pub use snapshots::{NewSnapshot, snapshot_at_commit};
-pub(crate) use snapshots::{PendingSnapshots, create_pending};
+pub(crate) use snapshots::create_pending;
+pub use snapshots::snapshot_at_commit;
+pub use state::{NewSnapshot, SubvolumeName};

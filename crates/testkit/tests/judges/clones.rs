@@ -138,7 +138,7 @@ fn files_of_two_subvolumes_that_share_new_extents_are_logged_each() {
     let file = |dir: &Dir, name: &[u8]| dir.create(name, 0o644).unwrap().open().unwrap();
     let (a, b) = (file(&fs.root(), b"a"), file(&sub, b"b"));
     fs.commit().unwrap();
-    let before = fs.stats().log.groups;
+    let before = fs.stats().log.log_commits;
     a.write_all_at(&pattern::bytes(1, 0, 256 << 10), 0).unwrap();
     b.clone_range(&a, 0, 128 * KIB, 0).unwrap();
     b.clone_range(&a, 100 * KIB, 100 * KIB, 64 * KIB).unwrap();
@@ -148,7 +148,7 @@ fn files_of_two_subvolumes_that_share_new_extents_are_logged_each() {
     a.sync_all().unwrap();
     b.clone_range(&b, 0, 32 * KIB, 400 * KIB).unwrap();
     b.sync_all().unwrap();
-    assert_eq!(fs.stats().log.groups, before + 3, "all syncs are log commits");
+    assert_eq!(fs.stats().log.log_commits, before + 3, "all syncs are log commits");
     let expected = [a.read_all().unwrap(), b.read_all().unwrap()];
     let cut = Time::now();
     drop((a, b));

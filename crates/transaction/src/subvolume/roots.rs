@@ -6,9 +6,10 @@ use userbtrfs_format::{
     DirEntry, DirEntryKind, FIRST_FREE_OBJECTID, IncompatFlags, ItemKind, Key, LAST_FREE_OBJECTID,
     RootExtension, RootFlags, RootInode, RootItem, RootRef, Timestamp, TreeId, dir_entries,
 };
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 use uuid::Uuid;
 
+use super::state::SubvolumeName;
 use super::uuid_tree;
 use crate::commit::Handle;
 use crate::context::TransactionContext;
@@ -29,19 +30,6 @@ const ROOT_ITEM_INIT: u64 = 1 << 31;
 /// The mode of the unused inode in a ROOT_ITEM: a directory, 0755.
 const ROOT_INODE_MODE: u32 = 0o040_755;
 
-/// The name of a subvolume in its parent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubvolumeName {
-    /// The subvolume that holds the name.
-    pub parent: TreeId,
-    /// The directory there.
-    pub dir: u64,
-    /// The index of the name in the directory: the offset of its DIR_INDEX.
-    pub index: u64,
-    /// The name.
-    pub name: Vec<u8>,
-}
-
 /// A subvolume to be created.
 #[derive(Clone, Debug)]
 pub struct NewSubvolume {
@@ -55,22 +43,6 @@ pub struct NewSubvolume {
     pub created: Timestamp,
     /// The items of its root directory, in key order.
     pub items: Vec<(Key, Vec<u8>)>,
-}
-
-/// The next id for a subvolume, and the right to change root items.
-pub(crate) struct SubvolumeIds {
-    /// `None` before the first call.
-    next: Mutex<Option<u64>>,
-    pub(super) change: Mutex<()>,
-}
-
-impl SubvolumeIds {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: Mutex::new(Class::CacheShard, None),
-            change: Mutex::new(Class::SubvolumeRoots, ()),
-        }
-    }
 }
 
 impl SubvolumeName {

@@ -3,47 +3,16 @@
 use std::mem;
 
 use userbtrfs_format::{ItemKind, Key, RootFlags, Timestamp, TreeId};
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 use uuid::Uuid;
 
-use super::roots::{self, SubvolumeName};
+use super::roots;
+use super::state::NewSnapshot;
 use super::uuid_tree;
 use crate::commit::{Handle, move_root};
 use crate::context::TransactionContext;
 use crate::editor::{Changes, Editor};
 use crate::error::Result;
-use crate::space::Reservation;
-
-/// A snapshot to be made.
-pub struct NewSnapshot {
-    /// The subvolume that it is a snapshot of.
-    pub source: TreeId,
-    /// Its id, from [`super::take_id`].
-    pub id: TreeId,
-    /// Its name.
-    pub name: SubvolumeName,
-    /// Its UUID.
-    pub uuid: Uuid,
-    /// The time of its creation.
-    pub created: Timestamp,
-    /// Whether it may not be changed.
-    pub read_only: bool,
-    /// The space for the items that the commit changes for it.
-    pub reservation: Reservation,
-}
-
-/// The snapshots that the commit of the running transaction makes.
-pub(crate) struct PendingSnapshots(Mutex<Vec<NewSnapshot>>);
-
-impl PendingSnapshots {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(Class::ChangedRoots, Vec::new()))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-}
 
 /// Has the commit of the handle's transaction make a snapshot. Until then its id is announced
 /// ([`TreeRoots::wait_for_announced`](crate::TreeRoots::wait_for_announced)). The snapshot has all

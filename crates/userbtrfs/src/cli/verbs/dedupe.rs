@@ -45,7 +45,7 @@ struct Run {
 }
 
 impl RunVerb for DedupeArgs {
-    fn act(&self, session: &Session) -> Result<ExitCode> {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
         let mut sectors = Sectors::default();
         let done = each(&self.paths, |path| sectors.add(session.filesystem.open_file(path)?));
         let mut out = stdout();

@@ -60,6 +60,7 @@ impl PutArgs {
             keep: Keep::Everything,
             fsync: self.fsync,
             except: image_file(image),
+            ..ImportOptions::default()
         }
     }
 }
