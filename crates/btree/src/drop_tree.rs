@@ -146,7 +146,8 @@ struct Child {
 #[derive(Clone, Copy, Default)]
 struct StepBudget {
     max: u64,
-    spent: u64,
+    changed: u64,
+    visited: u64,
     /// Whether the step got further: the next one would not only repeat it.
     advanced: bool,
 }
@@ -162,23 +163,24 @@ enum SharedOutcome {
 
 impl StepBudget {
     fn is_spent(&self) -> bool {
-        !self.fits(1)
+        self.advanced && self.changed.saturating_add(self.visited) >= self.max
     }
 
-    /// Returns whether `cost` more fits; anything fits into a step that did nothing yet.
+    /// Returns whether `cost` more changes fit; anything fits into a step that changed nothing
+    /// yet: after a crash it may have to visit the same blocks again.
     fn fits(&self, cost: u64) -> bool {
-        !self.advanced || self.spent.saturating_add(cost) <= self.max
+        self.changed == 0 || self.changed.saturating_add(cost) <= self.max
     }
 
     /// Counts changes of references.
     fn spend(&mut self, cost: u64) {
-        self.visit(cost);
+        self.changed = self.changed.saturating_add(cost);
         self.advanced = true;
     }
 
-    /// Counts blocks that are only looked at.
-    fn visit(&mut self, cost: u64) {
-        self.spent = self.spent.saturating_add(cost);
+    /// Counts a block that is only looked at.
+    fn visit(&mut self) {
+        self.visited = self.visited.saturating_add(1);
     }
 }
 
@@ -432,7 +434,7 @@ impl<'a> Step<'a> {
         if child.expected.level == 0 && refs.full_backref {
             return Ok(true);
         }
-        self.budget.visit(1);
+        self.budget.visit();
         let node = self.load(child)?;
         if !is_owner(self.tools, &node) {
             return Ok(true);

@@ -7,6 +7,7 @@
 mod deletion;
 mod family;
 mod interrupted;
+mod resumed;
 mod sharing;
 
 use std::path::Path;
