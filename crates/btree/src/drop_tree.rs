@@ -4,11 +4,11 @@
 //! and copy them meanwhile. The table of [`crate::cow`] says which references the children of a
 //! block have; what follows for a child, by its references:
 //!
-//! | the child                             | its own children                   | the child        |
-//! |---------------------------------------|------------------------------------|------------------|
-//! | one reference                         | dropped, one after the other       | then it is freed |
-//! | several, owned by T, no full backref  | by T, dropped; by address, added   | reference dropped|
-//! | several, otherwise                    | as before                          | reference dropped|
+//! | the child                           | its own children               | the child         |
+//! |-------------------------------------|--------------------------------|-------------------|
+//! | one reference                       | each is dropped                | then freed        |
+//! | several, owned by T, no full backref | by T, dropped; by address, added | reference dropped |
+//! | several, otherwise                  | as before                      | reference dropped |
 //!
 //! In the second case the child is *converted*, since no reference may name T any more; so is
 //! every block of T below it.
@@ -115,7 +115,7 @@ pub struct TreeDrop {
 struct Step<'a> {
     tools: SearchContext<'a>,
     walk: &'a mut TreeDrop,
-    /// What is read ahead, by its level.
+    /// The read-ahead of each level.
     ahead: BTreeMap<u8, Ahead>,
     budget: StepBudget,
 }
