@@ -29,7 +29,9 @@ pub enum Outcome {
 
 /// Runs a target for this time, or until it fails.
 pub fn run(target: &Target, seed: u64, time: Duration) -> Outcome {
-    let (start, mut random, mut count) = (Instant::now(), Random::new(seed), 0);
+    let start = Instant::now();
+    let mut random = Random::new(seed);
+    let mut count = 0;
     while start.elapsed() < time {
         let input = input(&mut random, target.max_len);
         let result = catch_unwind(AssertUnwindSafe(|| (target.run)(&input)));

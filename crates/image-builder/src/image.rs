@@ -115,11 +115,13 @@ fn data_extents() -> Vec<DataExtent> {
         (Some((3, Compression::Zstd)), 1, &text[..8192]),
         (None, 2, &text[..4096]),
     ];
-    let (mut file_offset, mut disk) = (0, ChunkSpec::data().logical);
+    let mut file_offset = 0;
+    let mut disk = ChunkSpec::data().logical;
     let mut extents = Vec::new();
     for (compression, kind, content) in forms {
         let stored = stored(compression.map(|(_, compression)| compression), content);
-        let (bytes, disk_bytes) = (len(content), len(&stored));
+        let bytes = len(content);
+        let disk_bytes = len(&stored);
         let compression = compression.map_or(0, |(number, _)| number);
         let spec =
             ExtentSpec { compression, kind, disk, disk_bytes, ..ExtentSpec::plain(disk, bytes) };
@@ -145,7 +147,8 @@ fn len(bytes: &[u8]) -> u64 {
 /// All tree blocks.
 fn blocks(extents: &[DataExtent]) -> Vec<(Logical, Vec<u8>)> {
     let right = top_level_right(extents);
-    let (left_key, right_key) = (root_dir().0, right[0].0);
+    let left_key = root_dir().0;
+    let right_key = right[0].0;
     let node = NodeBuilder::new(&geometry(), 1)
         .place(Place { logical: FS_NODE, owner: TreeId::FS, ..Place::default() })
         .pointer(left_key, FS_LEFT, crate::GENERATION)

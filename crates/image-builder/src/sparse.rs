@@ -233,7 +233,8 @@ impl SparseDevice {
     fn apply(&self, request: &mut Request) -> Result<(), DeviceError> {
         let access = request.access();
         if access.offset.checked_add(access.len).is_none_or(|end| end > self.len) {
-            let (device, device_len) = (self.name().into(), self.len);
+            let device = self.name().into();
+            let device_len = self.len;
             return Err(DeviceError::BeyondEnd { device, access, device_len });
         }
         let mut image = self.image.lock();
@@ -275,7 +276,8 @@ mod tests {
 
     /// An image after random writes and clears, and a plain buffer after the same.
     fn scribbled(random: &mut Random) -> (SparseImage, Vec<u8>) {
-        let (mut image, mut plain) = (SparseImage::new(LEN as u64), vec![0; LEN]);
+        let mut image = SparseImage::new(LEN as u64);
+        let mut plain = vec![0; LEN];
         for _ in 0..200 {
             let start = random.index(LEN);
             let bytes = random.bytes(random.clone().below((LEN - start) as u64 + 1));

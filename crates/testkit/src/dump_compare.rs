@@ -43,12 +43,15 @@ const LINE_STARTS: &[&str] = &[
 
 /// Returns the differences between two dumps, in the order of the dumps.
 pub fn compare(ours: &str, theirs: &[u8]) -> Vec<String> {
-    let (ours, theirs) = (normalize(ours), normalize(&escape(theirs)));
+    let ours = normalize(ours);
+    let theirs = normalize(&escape(theirs));
     let mut differences = Vec::new();
-    let (mut left, mut right) = (&ours[..], &theirs[..]);
+    let mut left = &ours[..];
+    let mut right = &theirs[..];
     while differences.len() < DIFFERENCES_MAX && !(left.is_empty() && right.is_empty()) {
         let same = left.iter().zip(right).take_while(|(a, b)| a == b).count();
-        (left, right) = (&left[same..], &right[same..]);
+        left = &left[same..];
+        right = &right[same..];
         let (skip_left, skip_right) = next_agreement(left, right);
         if skip_left == skip_right {
             let pairs = left[..skip_left].iter().zip(right);
@@ -58,7 +61,8 @@ pub fn compare(ours: &str, theirs: &[u8]) -> Vec<String> {
             differences.extend(left[..skip_left].iter().map(|unit| only("ours", unit)));
             differences.extend(right[..skip_right].iter().map(|unit| only("theirs", unit)));
         }
-        (left, right) = (&left[skip_left..], &right[skip_right..]);
+        left = &left[skip_left..];
+        right = &right[skip_right..];
     }
     differences.truncate(DIFFERENCES_MAX);
     differences

@@ -315,7 +315,9 @@ impl SyncJournal {
         for (moment, what) in settled {
             match what {
                 Durable::All => {
-                    (cut.all, cut.nodes, cut.data) = (*moment, BTreeMap::new(), BTreeMap::new());
+                    cut.all = *moment;
+                    cut.nodes = BTreeMap::new();
+                    cut.data = BTreeMap::new();
                 }
                 Durable::Node(id) => {
                     cut.nodes.insert(*id, *moment);
@@ -394,7 +396,8 @@ struct FoundNode {
 
 impl<'a> Found<'a> {
     fn new(journal: &'a SyncJournal, cut: &'a Cut, left: &Filesystem, root: &[u8]) -> Result<Self> {
-        let (nodes, entries) = (BTreeMap::new(), BTreeMap::new());
+        let nodes = BTreeMap::new();
+        let entries = BTreeMap::new();
         let mut found = Self { journal, cut, nodes, entries };
         let mut dirs: HashMap<Vec<u8>, NodeId> = HashMap::new();
         for entry in left.walk(root)? {
@@ -439,7 +442,8 @@ impl<'a> Found<'a> {
             if !self.nodes.contains_key(&name.0) {
                 continue;
             }
-            let (found, span) = (self.entries.get(name).copied(), self.cut.of_node(name.0));
+            let found = self.entries.get(name).copied();
+            let span = self.cut.of_node(name.0);
             let was: Vec<_> = line.within(span).collect();
             ensure!(was.contains(&&found), "{name:?} is {found:?}, in {span:?} {was:?}");
         }
@@ -506,7 +510,8 @@ impl<'a> Found<'a> {
     }
 
     fn check_counts(&self, id: NodeId, node: &FoundNode) -> Result<()> {
-        let (links, names) = (node.metadata.nlink, node.names.len());
+        let links = node.metadata.nlink;
+        let names = node.names.len();
         let is_dir = node.metadata.kind == userbtrfs::FileKind::Directory;
         ensure!(usize::try_from(links)? == names.max(1), "{links} links, {names} names");
         if is_dir {

@@ -87,7 +87,8 @@ impl Handle {
 impl Actor {
     /// Creates an actor; paths start at the root of the filesystem.
     pub fn new(filesystem: &Filesystem) -> Self {
-        let (handles, late_errors) = (HashMap::new(), Cell::new(0));
+        let handles = HashMap::new();
+        let late_errors = Cell::new(0);
         Self { filesystem: filesystem.clone(), handles, late_errors }
     }
 

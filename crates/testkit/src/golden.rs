@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn packed_file_unpacks_with_holes() {
         let folder = tempfile::tempdir().unwrap();
-        let (packed, image) = (folder.path().join("a.img.zst"), folder.path().join("a.img"));
+        let packed = folder.path().join("a.img.zst");
+        let image = folder.path().join("a.img");
         let mut content = vec![0; 5 * BLOCK_BYTES + 1];
         content[3 * BLOCK_BYTES] = 7;
         fs::write(&packed, zstd::encode_all(content.as_slice(), 3).unwrap()).unwrap();

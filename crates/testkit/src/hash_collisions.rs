@@ -33,17 +33,21 @@ fn tail_to(start: &[u8], hash: u32) -> [u8; TAIL] {
     let mut basis = [(0_u32, 0_u32); 32];
     let top = |change: u32| change.ilog2() as usize;
     for bit in 0..32 {
-        let (mut change, mut bits) = (with(1 << bit) ^ zero, 1 << bit);
+        let mut change = with(1 << bit) ^ zero;
+        let mut bits = 1 << bit;
         while change != 0 && basis[top(change)].0 != 0 {
             let (other, its) = basis[top(change)];
-            (change, bits) = (change ^ other, bits ^ its);
+            change ^= other;
+            bits ^= its;
         }
         basis[top(change)] = (change, bits);
     }
-    let (mut change, mut tail) = (zero ^ hash, 0);
+    let mut change = zero ^ hash;
+    let mut tail = 0;
     while change != 0 {
         let (other, bits) = basis[top(change)];
-        (change, tail) = (change ^ other, tail ^ bits);
+        change ^= other;
+        tail ^= bits;
     }
     tail.to_le_bytes()
 }

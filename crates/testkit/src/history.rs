@@ -66,9 +66,11 @@ impl History {
 /// Checks a read of a range: the file had a matching length at some time, and each byte was there
 /// at some time.
 fn check_answer(contents: &[Content], range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
-    let (start, end) = (range.start, range.start + found.len() as u64);
+    let start = range.start;
+    let end = range.start + found.len() as u64;
     let sizes = contents.iter().map(Content::size);
-    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let least = sizes.clone().min().unwrap_or(0);
+    let most = sizes.max().unwrap_or(0);
     ensure!(found.is_empty() || end <= most, "read up to {end}, never was longer than {most}");
     ensure!(end >= range.end.min(least), "read up to {end} of {least} at least");
     let mut at = start;
@@ -83,8 +85,10 @@ fn check_answer(contents: &[Content], range: Range<u64>, found: &[u8]) -> anyhow
 /// errors may have dropped data. Fastest if the likely contents are first.
 pub fn check_content(contents: &[Content], file: &File, by_bytes: bool) -> anyhow::Result<()> {
     let sizes = contents.iter().map(Content::size);
-    let (size, unit) = (file.len(), if by_bytes { 1 } else { SECTOR });
-    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let size = file.len();
+    let unit = if by_bytes { 1 } else { SECTOR };
+    let least = sizes.clone().min().unwrap_or(0);
+    let most = sizes.max().unwrap_or(0);
     ensure!((least..=most).contains(&size), "its size is {size}, not {least} to {most}");
     for start in sectors(contents, file)? {
         let end = size.min(start + SECTOR);
@@ -139,7 +143,8 @@ mod tests {
 
     #[test]
     fn read_may_return_any_earlier_content() {
-        let (mut old, mut new) = (Content::default(), Content::default());
+        let mut old = Content::default();
+        let mut new = Content::default();
         old.write(0, 10_000, 1);
         new.write(0, 6000, 2);
         let contents = [old.clone(), new];

@@ -56,7 +56,8 @@ impl Model {
     /// Creates an empty filesystem with this node size in bytes.
     pub fn new(node_size: u32) -> Self {
         let mut root = Inode::new(Node::dir(), Mode::new(0o755));
-        (root.nlink, root.parent) = (1, Some(ROOT));
+        root.nlink = 1;
+        root.parent = Some(ROOT);
         let inodes = [(ROOT, root)].into();
         Self { node_size, inodes, handles: BTreeMap::new(), next: Id(ROOT.0 + 1) }
     }

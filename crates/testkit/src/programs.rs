@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn missing_durable_file_is_reported() {
         let [place, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let (place, outside) = (place.path(), outside.path());
+        let place = place.path();
+        let outside = outside.path();
         let program = program("echo content >file\ndurable file\n", "echo seen; test -e other");
         let look = || program.look_after(place, outside, false).map_err(|error| error.to_string());
         assert!(look().unwrap_err().contains("seen"));

@@ -31,7 +31,8 @@ impl Sample {
         let mut dirs = vec![source.to_owned()];
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-                let (path, metadata) = (entry.path(), entry.metadata()?);
+                let path = entry.path();
+                let metadata = entry.metadata()?;
                 if metadata.is_dir() {
                     dirs.push(path);
                 } else if metadata.is_symlink() || metadata.is_file() && metadata.len() <= FILE_MAX

@@ -101,7 +101,8 @@ pub fn step(
     operation: &Operation,
     index: usize,
 ) -> Result<(), Mismatch> {
-    let (model, target) = (model.apply(operation), do_to(target, operation));
+    let model = model.apply(operation);
+    let target = do_to(target, operation);
     if model == target {
         return Ok(());
     }

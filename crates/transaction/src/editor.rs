@@ -61,7 +61,8 @@ pub(crate) trait Items {
     where
         Self: Sized,
     {
-        let (mut read, mut found) = (Some(read), None);
+        let mut read = Some(read);
+        let mut found = None;
         self.visit(key, &mut |at, data| {
             if at == *key {
                 found = read.take().map(|read| read(data));

@@ -310,9 +310,12 @@ impl Space {
     /// Returns the usage of a kind. Data and metadata in mixed groups are counted as one.
     pub fn usage(&self, kind: SpaceKind) -> Usage {
         let space_info = self.counters.space_info(kind);
-        let (allocated, global) = (space_info.allocated(), space_info.global());
-        let (total, pinned) = (space_info.totals.total, space_info.totals.pinned);
-        let (reserved, reserved_for_data) = (space_info.reserved, space_info.reserved_for_data);
+        let allocated = space_info.allocated();
+        let global = space_info.global();
+        let total = space_info.totals.total;
+        let pinned = space_info.totals.pinned;
+        let reserved = space_info.reserved;
+        let reserved_for_data = space_info.reserved_for_data;
         Usage { total, allocated, pinned, reserved, reserved_for_data, global }
     }
 
@@ -492,7 +495,8 @@ impl Space {
     /// Reserves data in existing block groups: making chunks is left to the caller, which may have
     /// to read first. No hint suggests either if it would not be enough.
     fn reserve_in_existing_groups(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        let (kind, policy) = (SpaceKind::Data, ReservePolicy::Normal);
+        let kind = SpaceKind::Data;
+        let policy = ReservePolicy::Normal;
         let attempt = || Reservation::with_policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),

@@ -50,7 +50,8 @@ fn items_added_to_and_removed_from_a_leaf_are_there_in_order() {
     let mut editor = editor();
     let place = editor.find_item(TreeId::FS, ROOT_DIR).unwrap();
     let before = editor.items(TreeId::FS).len();
-    let (first, last) = (Key::new(255, ItemKind(1), 0), Key::new(256, ItemKind(84), u64::MAX));
+    let first = Key::new(255, ItemKind(1), 0);
+    let last = Key::new(256, ItemKind(84), u64::MAX);
     editor.edit_items(place.logical, |items| {
         items.retain(|(key, _)| *key != ROOT_DIR);
         items.extend([(last, b"last".to_vec()), (first, b"first".to_vec())]);

@@ -174,7 +174,8 @@ fn maybe(event: &Event, image: &mut SparseImage, random: &mut Random) -> bool {
 
 /// Writes a random subset of the sectors; returns whether it was all of them.
 fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random) -> bool {
-    let (mut at, mut rest) = (offset, bytes);
+    let mut at = offset;
+    let mut rest = bytes;
     let mut is_whole = true;
     while !rest.is_empty() {
         let to_sector_end = usize::try_from(ATOMIC - at % ATOMIC).expect("at most a sector");
@@ -184,7 +185,8 @@ fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random)
         } else {
             is_whole = false;
         }
-        (at, rest) = (at + sector.len() as u64, later);
+        at += sector.len() as u64;
+        rest = later;
     }
     is_whole
 }
@@ -230,7 +232,8 @@ mod tests {
     }
 
     fn three_writes() -> Recording {
-        let (a, b) = (write(0, b"a", false), write(1, b"b", false));
+        let a = write(0, b"a", false);
+        let b = write(1, b"b", false);
         record(vec![vec![a, b], vec![Request::Flush], vec![write(0, b"c", false)]])
     }
 

@@ -123,7 +123,8 @@ impl FaultyDevice {
 
 /// Fails a request.
 fn fail<D: Device + ?Sized>(below: &D, mut request: Request, how: How) -> Completion {
-    let (device, access) = (below.name().into(), request.access());
+    let device = below.name().into();
+    let access = request.access();
     let error = match how {
         How::Eio => io_error(device, access, Errno::IO),
         How::Short => match half(below, &mut request) {
@@ -165,7 +166,8 @@ fn do_others<D: Device + ?Sized>(
     batch: Vec<Request>,
     verdicts: Vec<Option<How>>,
 ) -> Vec<Completion> {
-    let (mut failing, mut others) = (Vec::new(), Vec::new());
+    let mut failing = Vec::new();
+    let mut others = Vec::new();
     for (index, (request, verdict)) in batch.into_iter().zip(verdicts).enumerate() {
         match verdict {
             Some(how) => failing.push((index, request, how)),

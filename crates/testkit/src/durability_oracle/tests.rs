@@ -23,7 +23,8 @@ struct Done {
 
 impl Done {
     fn new() -> Self {
-        let (model, generation) = (Model::new(4096), 1);
+        let model = Model::new(4096);
+        let generation = 1;
         let journal = SyncJournal::new(&model, OpWindow { before: 0, after: 0, generation });
         let mut done = Self { model, journal, generation, made: 0 };
         done.number();
@@ -126,7 +127,8 @@ fn link(from: &str, to: &str) -> Operation {
 }
 
 fn rename(from: &str, to: &str) -> Operation {
-    let (from, to) = (from.as_bytes().into(), to.as_bytes().into());
+    let from = from.as_bytes().into();
+    let to = to.as_bytes().into();
     Operation::Rename { from, to, kind: RenameKind::Plain }
 }
 
@@ -153,7 +155,8 @@ fn touch(path: &str, seconds: i64) -> Operation {
 }
 
 fn xattr(path: &str, value: &str) -> Operation {
-    let (name, value) = (b"user.x".as_slice().into(), value.as_bytes().into());
+    let name = b"user.x".as_slice().into();
+    let value = value.as_bytes().into();
     Operation::SetXattr { object: object(path), name, value, kind: XattrKind::Any }
 }
 
@@ -283,7 +286,9 @@ fn a_synced_directory_has_its_names() {
 fn attributes_of_a_synced_inode_are_kept() {
     let changes = [chmod("a", 0o600), xattr("a", "1"), touch("a", 1000)];
     let base = || Done::new().does(&[create("a"), touch("a", 7), COMMIT]).does(&changes);
-    let (unsynced, synced, data) = (base(), base().syncs("a"), base().syncs_data("a"));
+    let unsynced = base();
+    let synced = base().syncs("a");
+    let data = base().syncs_data("a");
     let all = [&[create("a")][..], &changes].concat();
     for done in [&unsynced, &synced, &data] {
         done.may_leave(&all);

@@ -29,7 +29,8 @@ impl fmt::Display for Difference {
 /// Returns all differences in order of paths, except in the attributes named in `ignored` (fields
 /// of [`Entry`], e.g. `atime`).
 pub fn diff(left: &Manifest, right: &Manifest, ignored: &[&str]) -> Vec<Difference> {
-    let (mut left, mut right) = (left.entries(), right.entries());
+    let mut left = left.entries();
+    let mut right = right.entries();
     let mut differences = Vec::new();
     loop {
         let (a, b) = next_pair(&mut left, &mut right);
@@ -58,12 +59,14 @@ fn next_pair<'a>(
 fn lone_path(left: Option<&Entry>, right: Option<&Entry>) -> Option<Difference> {
     let path = left.or(right)?.path.clone();
     let word = |side: Option<&Entry>| if side.is_some() { "present" } else { "absent" };
-    let (left, right) = (word(left).into(), word(right).into());
+    let left = word(left).into();
+    let right = word(right).into();
     Some(Difference { path, attribute: "path".into(), left, right })
 }
 
 fn entry_diff(left: &Entry, right: &Entry, ignored: &[&str]) -> Vec<Difference> {
-    let (a, b) = (attributes(left), attributes(right));
+    let a = attributes(left);
+    let b = attributes(right);
     let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
     names.sort();
     names.dedup();

@@ -194,10 +194,13 @@ mod tests {
 
     /// A content after random changes, and a plain buffer after the same.
     fn scribbled(random: &mut Random) -> (Content, Vec<u8>) {
-        let (mut content, mut plain) = (Content::default(), Vec::new());
+        let mut content = Content::default();
+        let mut plain = Vec::new();
         for seed in 1..40 {
-            let (start, length) = (random.below(LENGTH), random.below(LENGTH / 3));
-            let (first, last) = (index(start), index(start + length));
+            let start = random.below(LENGTH);
+            let length = random.below(LENGTH / 3);
+            let first = index(start);
+            let last = index(start + length);
             match random.below(8) {
                 0 => {
                     content.set_size(start);
@@ -239,7 +242,8 @@ mod tests {
             assert_eq!(content.size(), plain.len() as u64);
             let filled = plain.iter().filter(|byte| **byte != 0).count();
             assert_eq!(content.filled(), filled as u64);
-            let (start, end) = (random.below(LENGTH), random.below(LENGTH));
+            let start = random.below(LENGTH);
+            let end = random.below(LENGTH);
             let part = |at: u64| index(at).min(plain.len());
             let expected = &plain[part(start)..part(end).max(part(start))];
             assert_eq!(content.read(start, end), expected);

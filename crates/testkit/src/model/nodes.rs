@@ -62,7 +62,8 @@ impl Model {
 
     /// Returns the paths of all inodes that have a name, the root first.
     pub fn paths(&self) -> Vec<(Vec<u8>, NodeId)> {
-        let (mut paths, mut pending) = (Vec::new(), vec![(Vec::new(), ROOT)]);
+        let mut paths = Vec::new();
+        let mut pending = vec![(Vec::new(), ROOT)];
         while let Some((path, id)) = pending.pop() {
             let entries = self[id].node.entries().into_iter().flatten();
             pending.extend(entries.map(|(name, id)| (join(&path, name), *id)));
@@ -74,13 +75,16 @@ impl Model {
     /// Returns the attributes of an existing inode.
     pub fn facts(&self, NodeId(id): NodeId) -> Facts {
         let inode = &self[id];
-        let (mut rdev, mut target) = (None, None);
+        let mut rdev = None;
+        let mut target = None;
         match &inode.node {
             Node::Special(Kind::Block | Kind::Char, numbers) => rdev = Some(*numbers),
             Node::Symlink(to) => target = Some(to.clone()),
             _ => {}
         }
-        let (kind, mode, flags) = (inode.node.kind(), inode.mode, inode.flags);
+        let kind = inode.node.kind();
+        let mode = inode.mode;
+        let flags = inode.flags;
         Facts { kind, mode, uid: inode.uid, gid: inode.gid, flags, rdev, target }
     }
 

@@ -133,7 +133,8 @@ pub(super) fn write(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
     let content = g.content(&object);
     let offset = g.offset(&content);
-    let (length, seed) = (g.length(&content, offset), g.seed());
+    let length = g.length(&content, offset);
+    let seed = g.seed();
     Operation::Write { object, offset, length, seed }
 }
 
@@ -143,13 +144,15 @@ pub(super) fn append(g: &mut Choices) -> Operation {
     }
     let object = g.object(is_file);
     let content = g.content(&object);
-    let (length, seed) = (g.length(&content, content.size()), g.seed());
+    let length = g.length(&content, content.size());
+    let seed = g.seed();
     Operation::Append { object, length, seed }
 }
 
 pub(super) fn replace(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
-    let (length, seed) = (g.length(&Content::default(), 0), g.seed());
+    let length = g.length(&Content::default(), 0);
+    let seed = g.seed();
     Operation::Replace { object, length, seed }
 }
 

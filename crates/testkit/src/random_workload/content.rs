@@ -57,12 +57,14 @@ pub(super) fn preallocate(tree: &mut Tree) -> io::Result<()> {
 pub(super) fn share_range(tree: &mut Tree) -> io::Result<()> {
     let (from, start, length) = file_and_range(tree)?;
     let (to, target, _) = file_and_range(tree)?;
-    let (start, length) = (start / SECTOR * SECTOR, length.next_multiple_of(SECTOR));
+    let start = start / SECTOR * SECTOR;
+    let length = length.next_multiple_of(SECTOR);
     let length = length.min(from.metadata()?.len().saturating_sub(start) / SECTOR * SECTOR);
     if length == 0 {
         return Err(nothing());
     }
-    let (mut start, mut target) = (start, target / SECTOR * SECTOR);
+    let mut start = start;
+    let mut target = target / SECTOR * SECTOR;
     let length = usize::try_from(length).expect("a length in memory");
     copy_file_range(from, Some(&mut start), to, Some(&mut target), length)?;
     Ok(())

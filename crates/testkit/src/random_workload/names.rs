@@ -43,7 +43,8 @@ pub(super) fn rename(tree: &mut Tree) -> io::Result<()> {
 }
 
 pub(super) fn rename_dir(tree: &mut Tree) -> io::Result<()> {
-    let (from, to) = (tree.dir()?, tree.new_path()?);
+    let from = tree.dir()?;
+    let to = tree.new_path()?;
     if tree.sources.iter().any(|source| source.starts_with(&from)) {
         return Err(nothing());
     }
@@ -65,7 +66,8 @@ pub(super) fn unlink(tree: &mut Tree) -> io::Result<()> {
 }
 
 pub(super) fn link(tree: &mut Tree) -> io::Result<()> {
-    let (from, to) = (tree.file()?, tree.new_path()?);
+    let from = tree.file()?;
+    let to = tree.new_path()?;
     fs::hard_link(from, &to)?;
     tree.files.push(to);
     Ok(())

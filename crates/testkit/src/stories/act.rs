@@ -80,7 +80,8 @@ pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let cut = Time::now();
     let now = us.see()?;
     us.target.abandon();
-    let (image, durable) = (recording.end(), durable(&recording));
+    let image = recording.end();
+    let durable = durable(&recording);
     let durable = (durable != image).then_some(durable);
     Ok(Acted { image, durable, before, now, cut, commits: us.commits.try_iter().collect() })
 }

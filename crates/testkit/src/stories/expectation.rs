@@ -104,7 +104,8 @@ impl State {
 
     /// Returns the differences of the path from this state, none if it is in it.
     fn differences(self, path: &[u8], acted: &Acted, seen: &Seen) -> Vec<String> {
-        let (now, before) = (Some(&acted.now), acted.before.as_ref());
+        let now = Some(&acted.now);
+        let before = acted.before.as_ref();
         let (was, attributes): (Option<&Seen>, &[&str]) = match self {
             Self::Gone if seen.get(path).is_none() => return Vec::new(),
             Self::Gone => return vec!["it is there".to_owned()],

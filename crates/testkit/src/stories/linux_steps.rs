@@ -74,8 +74,10 @@ fn write_through(root: &Path, write: &Operation) -> Result<()> {
 
 /// Clones a range: in a btrfs, Linux implements a copy of whole sectors by sharing extents.
 fn clone(from: &Path, offset: u64, length: u64, to: &Path, at: u64) -> Result<()> {
-    let (from, to) = (File::open(from)?, File::options().write(true).open(to)?);
-    let (mut offset, mut at) = (offset, at);
+    let from = File::open(from)?;
+    let to = File::options().write(true).open(to)?;
+    let mut offset = offset;
+    let mut at = at;
     let done = copy_file_range(&from, Some(&mut offset), &to, Some(&mut at), length.try_into()?)?;
     ensure!(u64::try_from(done)? == length, "only {done} bytes were cloned");
     Ok(())

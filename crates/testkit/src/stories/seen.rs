@@ -115,7 +115,8 @@ impl Seen {
 
     fn held_otherwise(&self, other: &Seen, path: &[u8]) -> Option<String> {
         let of = |seen: &Seen| seen.held.get(&Bytes::from(path)).copied();
-        let (before, after) = (of(self), of(other));
+        let before = of(self);
+        let after = of(other);
         let path = Bytes::from(path);
         (before != after).then(|| format!("{path}: holds {before:?} != {after:?} bytes"))
     }

@@ -166,7 +166,8 @@ fn of_attributes(words: &[&str]) -> Result<Operation> {
             Operation::Setattr { object: object(on)?, attributes }
         }
         ["setxattr", on, name, value] => {
-            let (name, value) = (raw(name), raw(value));
+            let name = raw(name);
+            let value = raw(value);
             Operation::SetXattr { object: object(on)?, name, value, kind: XattrKind::Any }
         }
         ["removexattr", on, name] => {

@@ -274,7 +274,8 @@ fn set_attributes(object: BorrowedFd<'_>, attributes: &Attributes) -> Outcome {
     }
     let here = by_itself(object);
     if uid.is_some() || gid.is_some() {
-        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        let uid = uid.map(Uid::from_raw);
+        let gid = gid.map(Gid::from_raw);
         fs::chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = mode {

@@ -172,7 +172,8 @@ fn draw(target: &EngineTarget, random: &mut Random) -> Option<Operation> {
         }
         6 => Operation::Create { path: new, mode: Mode::new(0o640) },
         7 => {
-            let (kind, mode) = (Kind::Fifo, Mode::new(0o600));
+            let kind = Kind::Fifo;
+            let mode = Mode::new(0o600);
             Operation::Mknod { path: new, kind, mode, rdev: (0, 0) }
         }
         _ => Operation::Replace { object, length: random.length(17), seed: 5 },
@@ -184,7 +185,8 @@ fn pick(target: &EngineTarget, random: &mut Random) -> Option<Vec<u8>> {
     let filesystem = target.filesystem();
     let root = filesystem.root();
     let subvolume = root.inode().id().subvolume;
-    let (mut dir, mut path) = (root, Vec::new());
+    let mut dir = root;
+    let mut path = Vec::new();
     loop {
         let entries: Vec<_> = dir.entries().map(|entry| entry.unwrap()).collect();
         let entry = random.pick(&entries)?;

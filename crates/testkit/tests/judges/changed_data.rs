@@ -34,7 +34,8 @@ const FILES: u64 = 25;
 #[test]
 fn files_of_linux_are_changed_by_us_and_nothing_else_is() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 40 } else { 1 };
     let linux = Linux::lock().unwrap();
     for seed in seed..seed + rounds {
         for kind in KINDS {
@@ -162,7 +163,8 @@ fn change(inode: &Inode, content: &mut Vec<u8>, random: &mut Random) -> Result<(
     let start = random.below(content.len() as u64 + 8192);
     let start = if random.one_in(2) { start / 4096 * 4096 } else { start };
     let length = random.length(17);
-    let (from, to) = (usize::try_from(start).unwrap(), usize::try_from(start + length).unwrap());
+    let from = usize::try_from(start).unwrap();
+    let to = usize::try_from(start + length).unwrap();
     let seed = u32::try_from(1 + random.below(1 << 31)).unwrap();
     match random.below(9) {
         0 => {

@@ -70,7 +70,8 @@ impl Contended {
             let one = |number| above.create_dir(&name_of(number), 0o755).unwrap();
             (0..DIRS).map(one).collect()
         };
-        let (tokens, arena) = (dirs(TOKENS), dirs(ARENA));
+        let tokens = dirs(TOKENS);
+        let arena = dirs(ARENA);
         for (dir, number) in tokens.iter().flat_map(|dir| (0..HELD).map(move |name| (dir, name))) {
             let name = name_of(number);
             let file = match number % 3 {
@@ -79,7 +80,8 @@ impl Contended {
             };
             file.unwrap().write_content(&pattern::bytes(1, number, 3000)).unwrap();
         }
-        let (made, counts) = (found(&tokens), Counts::default());
+        let made = found(&tokens);
+        let counts = Counts::default();
         Self { tokens, arena, made, counts, threads }
     }
 
@@ -111,7 +113,8 @@ impl Contended {
     }
 
     fn contend(&self, random: &mut Random, thread: u8) -> Result<()> {
-        let ((dir, name), (to, new)) = (self.place(random), self.place(random));
+        let (dir, name) = self.place(random);
+        let (to, new) = self.place(random);
         let Counts { made, removed, replacing } = &self.counts;
         let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
         match random.below(16) {

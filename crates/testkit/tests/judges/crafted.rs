@@ -320,7 +320,8 @@ fn move_system_chunk_to_zero(editor: &mut ImageEditor) {
     let items = editor.items(TreeId::CHUNK);
     let system = items.iter().find(|item| item.key.kind == ItemKind::CHUNK_ITEM).unwrap();
     let chunk = editor.block(chunk_tree).unwrap()[system.range.clone()].to_vec();
-    let (start, len) = (system.key.offset, u64_at(&chunk, CHUNK_LEN));
+    let start = system.key.offset;
+    let len = u64_at(&chunk, CHUNK_LEN);
     assert_eq!((start, u64_at(&chunk, CHUNK_PHYSICAL)), (MIB, MIB), "the first chunk");
     let grow = |chunk: &mut [u8]| {
         put_u64(chunk, CHUNK_LEN, start + len);
@@ -386,7 +387,9 @@ fn system_chunk_at_zero_leaves_boot_area_and_superblock_alone() {
 
 /// Gives a second inode the name of the first one in the same directory.
 fn store_name_twice(editor: &mut ImageEditor) {
-    let (dir, first, second) = (256, 257, 258);
+    let dir = 256;
+    let first = 257;
+    let second = 258;
     let inode = |number| Key::new(number, ItemKind::INODE_ITEM, 0);
     let hash = Key::new(dir, ItemKind::DIR_ITEM, u64::from(name_hash(b"file")));
     editor.edit_items(editor.root(TreeId::FS).unwrap(), |items| {

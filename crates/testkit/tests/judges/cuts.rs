@@ -86,7 +86,8 @@ impl Workload {
             writer.commit();
         }
         writer.target.abandon();
-        let (recording, commits) = (writer.device.recording(), writer.commits);
+        let recording = writer.device.recording();
+        let commits = writer.commits;
         Self { recording, commits, ever: writer.ever }
     }
 
@@ -165,7 +166,8 @@ impl Writer {
         let device = Arc::new(RecordingDevice::on(base));
         let options = with_memory(seed).tree_log(false).clone();
         let target = EngineTarget::with_options(device.clone(), &options).unwrap();
-        let (history, ever) = (History::default(), History::default());
+        let history = History::default();
+        let ever = History::default();
         let model = Model::new(made.options.nodesize);
         let mut writer = Self { device, target, model, history, ever, commits: Vec::new() };
         let shown = writer.target.manifest();
@@ -200,7 +202,8 @@ impl Writer {
     /// Records the durable state, if a superblock was written since the last one.
     fn note(&mut self, shown: Manifest, since: Option<Since>) {
         let log = self.device.log();
-        let (end, superblocks) = (log.len(), superblocks(&log));
+        let end = log.len();
+        let superblocks = superblocks(&log);
         if self.commits.last().is_none_or(|last| last.superblocks < superblocks) {
             let model = self.model.clone();
             self.commits.push(Commit { end, superblocks, shown, model, since });
@@ -240,7 +243,8 @@ fn hurried(made: &Made, seed: u64) -> Workload {
     let filesystem = options.open_devices(vec![device.clone()]).unwrap();
     let fsid = *filesystem.superblock().fsid.as_bytes();
     let mut random = Random::new(seed);
-    let (mut commits, mut early): (Vec<Commit>, _) = (Vec::new(), 0);
+    let mut commits: Vec<Commit> = Vec::new();
+    let mut early = 0;
     for round in 0..=HURRIED_COMMITS {
         if let Some(last) = commits.last() {
             change_much(&filesystem, round, &mut random);

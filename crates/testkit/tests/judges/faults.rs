@@ -277,7 +277,8 @@ pub(crate) fn is_change(operation: &Operation) -> bool {
 #[test]
 fn every_request_fails_in_turn() {
     skip_unless_linux!();
-    let (seed, all) = (seed(), kinds());
+    let seed = seed();
+    let all = kinds();
     let (tried, rounds) = if is_torture() { (all.len(), ROUNDS) } else { (3, 1) };
     // All workloads differ.
     let mut seeds = (seed..).step_by(1000);
@@ -347,7 +348,8 @@ fn judge(what: &str, workload: &Arc<Workload>, fault: Fault) -> bool {
 
 /// Runs the workload with a time limit; `None` if the filesystem cannot be opened.
 fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>) -> Option<Ended> {
-    let (workload, device) = (Arc::clone(workload), Arc::clone(device));
+    let workload = Arc::clone(workload);
+    let device = Arc::clone(device);
     in_time(what, move || match Run::new(&workload, &device) {
         Ok(run) => Some(run.finish()),
         Err(error) => {
@@ -422,7 +424,8 @@ fn a_failed_write_of_data_is_told_once_and_the_old_data_stays() {
         file.write_at(&pattern::bytes(1, 0, 50_000), 0).unwrap();
         file.sync_all().unwrap();
         file.write_at(&pattern::bytes(2, 4096, 20_000), 4096).unwrap();
-        let (operation, how) = (Request::Write, How::Eio);
+        let operation = Request::Write;
+        let how = How::Eio;
         device.arm(Fault { operation, after: 0, how, lasting: false });
         let file = if told_by_close {
             filesystem.commit().unwrap_err();
@@ -460,7 +463,8 @@ fn a_failed_write_of_data_gives_its_space_back() {
     let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
     let before = inner.image();
     file.write_at(&pattern::bytes(1, 0, 50_000), 0).unwrap();
-    let (operation, how) = (Request::Write, How::NoSpace);
+    let operation = Request::Write;
+    let how = How::NoSpace;
     device.arm(Fault { operation, after: 0, how, lasting: false });
     assert_eq!(errno(&file.sync_all().unwrap_err()), Errno::IO);
     let discards = filesystem.stats().discards;
@@ -497,7 +501,8 @@ fn fail_directly(in_place: bool, how: How) {
     let [old, new] = [1, 2].map(|seed| pattern::bytes(seed, 0, 20 * SECTOR_LEN));
     file.write_at(&old, 0).unwrap();
     file.sync_all().unwrap();
-    let (start, end) = (3 * SECTOR_LEN, 13 * SECTOR_LEN);
+    let start = 3 * SECTOR_LEN;
+    let end = 13 * SECTOR_LEN;
     let buffer = Arc::new(Buffer::from(&new[start..end]));
     device.arm(Fault { operation: Request::Write, after: 0, how, lasting: false });
     let error = file.write_direct(&buffer, start as u64).unwrap_err();

@@ -48,7 +48,8 @@ fn small() -> Vec<Made> {
 #[test]
 fn filesystem_filled_with_data_can_be_emptied() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 5 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 5 } else { 1 };
     for seed in seed..seed + rounds {
         for made in small() {
             for threads in [1, 4] {
@@ -93,7 +94,8 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
         let random = |thread: u64| Random::new(seed ^ u64::from(time) << 32 ^ thread << 40);
         let filesystem = open_for_writing(&device);
         let files: Files = on_threads(&filesystem, threads, |dir, thread| {
-            let (mut files, mut random) = (Vec::new(), random(thread));
+            let mut files = Vec::new();
+            let mut random = random(thread);
             fill(&dir, LARGE..LARGE + 1, &mut files, &mut random);
             files
         });

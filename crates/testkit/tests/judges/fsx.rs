@@ -349,7 +349,9 @@ fn same(found: &[u8], expected: &[u8], offset: u64) -> Result<(), String> {
     match found.iter().zip(expected).position(|(a, b)| a != b) {
         None => Ok(()),
         Some(at) => {
-            let (offset, found, expected) = (offset + at as u64, found[at], expected[at]);
+            let offset = offset + at as u64;
+            let found = found[at];
+            let expected = expected[at];
             Err(format!("at {offset} is {found:#x}, not {expected:#x}"))
         }
     }
@@ -377,7 +379,8 @@ fn kinds() -> Vec<Kind> {
 #[test]
 fn a_file_is_what_plain_memory_is() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 200 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 200 } else { 1 };
     for kind in kinds() {
         let image = kind.made.image();
         for seed in seed..seed + rounds {

@@ -171,7 +171,8 @@ fn files_fsynced_in_a_new_block_group_are_kept_by_a_cut() {
 #[test]
 fn linux_replays_what_we_replay_of_a_cut() {
     skip_unless_linux!();
-    let (first, count) = (seed(), if is_torture() { 5_000 } else { 300 });
+    let first = seed();
+    let count = if is_torture() { 5_000 } else { 300 };
     let linux = Linux::lock().unwrap();
     let mut judged = 0;
     for seed in first.. {

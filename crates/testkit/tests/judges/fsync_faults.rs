@@ -166,7 +166,8 @@ impl Run {
         let heard: Heard = Arc::new(Mutex::new(Class::DeviceQueue, None));
         let told = Arc::clone(&heard);
         filesystem.trace_syncs(move |record| *told.lock() = Some(*record));
-        let (actor, model) = (Actor::new(&filesystem), workload.before.clone());
+        let actor = Actor::new(&filesystem);
+        let model = workload.before.clone();
         let before = recording.count();
         let generation = filesystem.superblock().generation;
         let journal = SyncJournal::new(&model, OpWindow { before, after: before, generation });
@@ -222,7 +223,8 @@ impl Run {
     }
 
     fn operate(&mut self, operation: &Operation, before: usize) -> Result<()> {
-        let (was_writable, late) = (self.filesystem.is_writable(), self.actor.late_errors());
+        let was_writable = self.filesystem.is_writable();
+        let late = self.actor.late_errors();
         let closed = match operation {
             Operation::Close { handle } => self.model.node(&Object::Handle(*handle)),
             _ => None,
@@ -434,7 +436,8 @@ fn a_write_that_failed_before_the_sync_is_told_by_it() {
     file.append(&[1; 8192]).unwrap();
     file.sync_all().unwrap();
     file.write_at(&[2; 4096], 4096).unwrap();
-    let (operation, how) = (Request::Write, How::Eio);
+    let operation = Request::Write;
+    let how = How::Eio;
     device.arm(Fault { operation, after: 0, how, lasting: false });
     filesystem.commit().unwrap_err();
     assert_eq!(device.failed(), 1);
@@ -523,7 +526,8 @@ fn crowded_image() -> SparseImage {
 #[test]
 fn all_who_waited_for_a_group_that_failed_are_told() {
     let image = crowded_image();
-    let (mut told_of_many, mut kept_by_commit) = (0, 0);
+    let mut told_of_many = 0;
+    let mut kept_by_commit = 0;
     for operation in [Request::Write, Request::Flush] {
         let afters = if operation == Request::Write { 0..14 } else { 0..3 };
         for (after, lasting) in afters.flat_map(|after| [(after, false), (after, true)]) {

@@ -100,7 +100,8 @@ fn left(state: &State, path: &str) -> Vec<u8> {
 fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     let device = failing();
     let filesystem = writable(&device);
-    let (file, other) = (create(&filesystem, "file"), create(&filesystem, "other"));
+    let file = create(&filesystem, "file");
+    let other = create(&filesystem, "other");
     file.append(&[1; 3 * BLOCK]).unwrap();
     file.sync_all().unwrap();
     let old = file.read_all().unwrap();

@@ -68,7 +68,8 @@ struct Watched {
 impl Watched {
     fn new(target: EngineTarget) -> Self {
         let records = Records::new(Mutex::new(Class::DeviceQueue, Vec::new()));
-        let (since_opened, before) = (Synced::default(), Synced::default());
+        let since_opened = Synced::default();
+        let before = Synced::default();
         let mut watched = Self { target, records, since_opened, before };
         watched.listen();
         watched
@@ -306,7 +307,8 @@ impl One {
         for name in &small {
             self.create(name).close().unwrap();
         }
-        let (root, file) = (self.filesystem.root(), self.create("a"));
+        let root = self.filesystem.root();
+        let file = self.create("a");
         for length in [1 << 20, 64 << 10, 4096] {
             while file.append(&vec![7; length]).is_ok() {}
         }
@@ -334,7 +336,8 @@ impl One {
     /// Logs a new owner of the name of a file whose allocation past the end changed; the log then
     /// only records that the renamed file exists.
     fn take_the_name_of_space(&self) {
-        let (root, file) = (self.filesystem.root(), self.create("a"));
+        let root = self.filesystem.root();
+        let file = self.create("a");
         let behind = Allocate::Reserve { keep_size: true };
         file.allocate(0, 1 << 20, behind).unwrap();
         self.filesystem.commit().unwrap();
@@ -346,7 +349,8 @@ impl One {
 
     /// Renames a logged file so often that its names are not tracked any more.
     fn move_on(&self) {
-        let (root, file) = (self.filesystem.root(), self.create("a"));
+        let root = self.filesystem.root();
+        let file = self.create("a");
         file.sync_all().unwrap();
         for number in 0..140_000 {
             let [from, to] = if number % 2 == 0 { [b"a", b"b"] } else { [b"b", b"a"] };

@@ -124,7 +124,8 @@ impl<'a> Workload<'a> {
     }
 
     fn write(&self, seed: u64, is_over: &AtomicBool) {
-        let (mut random, kind) = (Random::new(seed), self.kind);
+        let mut random = Random::new(seed);
+        let kind = self.kind;
         while !is_over.load(Ordering::Relaxed) {
             let block = random.below(kind.blocks.into());
             let block = u32::try_from(block).unwrap();
@@ -246,7 +247,8 @@ fn fsynced_data_that_is_rewritten_meanwhile_is_kept() {
     let (rounds, turns, count) = if is_torture() { (40, 200, 100) } else { (20, 6, 40) };
     let first = seed();
     for (turn, kind) in (0..turns).flat_map(|turn| KINDS.map(|kind| (turn, kind))) {
-        let (seed, device) = (first.wrapping_add(turn), Arc::new(RecordingDevice::on(&image())));
+        let seed = first.wrapping_add(turn);
+        let device = Arc::new(RecordingDevice::on(&image()));
         let filesystem = open(&device, kind);
         let workload = Workload::new(kind, &filesystem, &device, rounds);
         let before = device.count();

@@ -93,7 +93,8 @@ impl Workload<'_> {
     /// Writes a temporary file and renames it over the last version.
     fn replace(&self, writer: u32) {
         let dir = self.filesystem.open_dir(format!("/d{}", writer % DIRS)).unwrap();
-        let (aside, name) = (format!("t{writer}"), format!("f{writer}"));
+        let aside = format!("t{writer}");
+        let name = format!("f{writer}");
         for count in 1..=self.rounds {
             let file = dir.create(aside.as_bytes(), 0o644).unwrap().open().unwrap();
             file.append(&bytes(writer, count)).unwrap();
@@ -119,7 +120,8 @@ impl Workload<'_> {
         while !is_over.load(Ordering::Relaxed) {
             let chosen = random.index(places.len());
             let (dir, name) = places[chosen].clone();
-            let (to, new) = (random.index(dirs.len()), format!("m{}", random.below(1 << 40)));
+            let to = random.index(dirs.len());
+            let new = format!("m{}", random.below(1 << 40));
             let [old, next] = [&name, &new].map(String::as_bytes);
             match random.below(3) {
                 0 => {
@@ -190,7 +192,8 @@ fn files_fsynced_by_many_threads_at_once_are_kept() {
             dir.create(format!("f{writer}").as_bytes(), 0o644).unwrap();
         }
         filesystem.commit().unwrap();
-        let (device, first) = (&*device, device.count());
+        let first = device.count();
+        let device = &*device;
         let acknowledged = Mutex::new(Class::DeviceQueue, Vec::new());
         let workload = Workload { filesystem: &filesystem, device, acknowledged, rounds };
         workload.run(seed);
@@ -225,7 +228,8 @@ fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed
     let mut judged = 0;
     for state in states.filter(|state| state.completed >= first) {
         let what = format!("{} events, {} lost", state.completed, state.lost);
-        let (left, acknowledged) = (left(&state), last_of(all, state.completed));
+        let left = left(&state);
+        let acknowledged = last_of(all, state.completed);
         for writer in 0..WRITERS {
             let count = acknowledged[usize::try_from(writer).unwrap()];
             let what = format!("{what}, writer {writer}, acknowledged {count}");
@@ -285,7 +289,8 @@ fn check_replaced(left: &Left, writer: u32, count: u32, what: &str) {
         let of = (1..=count + 1).rev().find(|count| *found == bytes(writer, *count));
         Some(if found.is_empty() { 0 } else { of.unwrap_or_else(|| panic!("{what}: mixed")) })
     };
-    let (file, aside) = (version('f').unwrap_or_else(|| panic!("{what}: none")), version('t'));
+    let file = version('f').unwrap_or_else(|| panic!("{what}: none"));
+    let aside = version('t');
     assert!(file + 1 >= count, "{what}: it is of version {file}");
     assert!(file.max(aside.unwrap_or(0)) >= count, "{what}: {file} and {aside:?}");
 }
@@ -299,7 +304,8 @@ fn touch(dir: &Dir, name: &str) {
 
 /// Changes names in a logged directory, in all ways.
 fn change(filesystem: &Filesystem, dir: &Dir, name: &str) {
-    let (root, to) = (filesystem.root(), |suffix: &str| format!("{name}{suffix}"));
+    let root = filesystem.root();
+    let to = |suffix: &str| format!("{name}{suffix}");
     dir.rename(b"a", dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
     dir.rename(to("a").as_bytes(), dir, b"a", RenameMode::NoReplace).unwrap();
     dir.rename(b"b", dir, b"new", RenameMode::Exchange).unwrap();
@@ -609,7 +615,8 @@ fn an_fsync_alone_waits_three_times_and_writes_each_block_once() {
         filesystem.commit().unwrap();
         for _ in 0..20 {
             file.append(&[7; BLOCK]).unwrap();
-            let (events, waits) = (device.count(), device.waits());
+            let events = device.count();
+            let waits = device.waits();
             file.sync_all().unwrap();
             let waits = device.waits() - waits;
             let cost = Cost::of(&device.log()[events..], waits);

@@ -154,7 +154,8 @@ impl Making<'_> {
 
     /// Creates a snapshot.
     fn snapshot(&self, name: &'static str) -> Result<Self> {
-        let (of, at) = (self.mount.path().join(self.name), self.mount.path().join(name));
+        let of = self.mount.path().join(self.name);
+        let at = self.mount.path().join(name);
         run(Command::new("btrfs").args(["subvolume", "snapshot"]).args([of, at]))?;
         Ok(Self { name, model: self.model.clone(), ..*self })
     }
@@ -177,7 +178,8 @@ impl Base {
 fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
     let empty = |name| Making { mount, name, model: Model::new(nodesize) };
     let [top, first, second, third] = TREES;
-    let (mut top, mut first) = (empty(top), empty(first));
+    let mut top = empty(top);
+    let mut first = empty(first);
     let [dir, subvolume] = [&top, &first].map(|tree| mount.path().join(tree.name));
     fs::create_dir(&dir)?;
     run(Command::new("btrfs").args(["subvolume", "create"]).arg(&subvolume))?;
@@ -243,9 +245,11 @@ impl Sequence {
                 generator.on(base.models[usize::try_from(tree).unwrap()].clone())
             })
             .collect();
-        let (sync_every, commit_every) = (2 + random.below(4), 15 + random.below(40));
+        let sync_every = 2 + random.below(4);
+        let commit_every = 15 + random.below(40);
         let length = STEPS_MAX / 4 + random.index(STEPS_MAX * 3 / 4);
-        let (mut steps, mut touched) = (Vec::new(), Vec::new());
+        let mut steps = Vec::new();
+        let mut touched = Vec::new();
         let mut models = base.models.clone();
         while steps.len() < length {
             let tree = random.index(CHANGED);
@@ -415,7 +419,8 @@ impl Acting {
                 let is_there = self.models[tree].node(object).is_some();
                 let synced = self.target.sync(&below(object, dir, first_handle), *data_only);
                 ensure!(synced.is_ok() == is_there, "{synced:?}");
-                let (meanwhile, model) = (self.meanwhile(before), &self.models[tree]);
+                let meanwhile = self.meanwhile(before);
+                let model = &self.models[tree];
                 if is_there {
                     self.journals[tree].note_sync(model, object, *data_only, meanwhile);
                 } else {
@@ -453,7 +458,8 @@ fn act(base: &Base, steps: &[Placed]) -> Result<Acted> {
     }
     let Acting { device, target, journals, groups, .. } = acting;
     let groups = groups + target.filesystem().stats().log.log_commits;
-    let (recording, cut) = (device.recording(), now());
+    let recording = device.recording();
+    let cut = now();
     target.abandon();
     Ok(Acted { recording, journals, cut, groups })
 }
@@ -495,7 +501,8 @@ fn judge_image(acted: &Acted, completed: usize, image: &SparseImage) -> Result<(
 /// Executes a sequence and checks `count` states; returns the number of checked states.
 fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Result<u64> {
     let acted = act(base, steps)?;
-    let (mut random, mut judged) = (Random::new(seed), 0);
+    let mut random = Random::new(seed);
+    let mut judged = 0;
     for state in chosen(&acted.recording, seed, count) {
         let what = || format!("{} events, {} lost", state.completed, state.lost);
         judge(&acted, &state).with_context(what)?;
@@ -529,11 +536,13 @@ fn files_fsynced_in_subvolumes_that_share_are_kept_by_a_cut() {
 #[test]
 fn linux_replays_what_we_replay_of_subvolumes_that_share() {
     skip_unless_linux!();
-    let (first, count) = (seed(), if is_torture() { 1_000 } else { 30 });
+    let first = seed();
+    let count = if is_torture() { 1_000 } else { 30 };
     // Linux is needed for these, too.
     let _made = bases();
     let linux = Linux::lock().unwrap();
-    let (mut judged, mut groups) = (0, 0);
+    let mut judged = 0;
+    let mut groups = 0;
     for seed in first.. {
         let sequence = Sequence::new(seed);
         let acted = act(sequence.base, &sequence.steps).unwrap();

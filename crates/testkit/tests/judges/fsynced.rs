@@ -211,7 +211,9 @@ pub(crate) fn shortened<S: Clone>(
 /// Calls `work` with consecutive seeds until `enough` states were checked; `work` returns the
 /// number of checked states of a seed, or a failure. Panics if there was a failure.
 pub(crate) fn by_seeds(first: u64, enough: u64, work: impl Fn(u64) -> Result<u64, String> + Sync) {
-    let (next, judged, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let next = AtomicU64::new(0);
+    let judged = AtomicU64::new(0);
+    let failed = AtomicU64::new(0);
     let work_on = || {
         let mut failures = Vec::new();
         let goes_on = || {

@@ -105,7 +105,8 @@ impl<'a> Handed<'a> {
         let mut random = Random::new(seed);
         let has_quotas = random.one_in(3);
         let model = Model::new(node_size);
-        let (snapshots, taken) = (Vec::new(), 0);
+        let snapshots = Vec::new();
+        let taken = 0;
         let options = with_memory(seed);
         let mut handed =
             Self { linux, image, options, has_quotas, random, generator, model, snapshots, taken };
@@ -148,7 +149,8 @@ impl<'a> Handed<'a> {
         // Handles are still open, so unnamed inodes exist.
         target.commit();
         self.model.apply(&Operation::Reopen).unwrap();
-        let (path, seed) = (LOGGED.into(), turn + 1);
+        let path = LOGGED.into();
+        let seed = turn + 1;
         if turn == 0 {
             target.apply(&Operation::Create { path, mode: Mode::new(0o600) }).unwrap();
         }

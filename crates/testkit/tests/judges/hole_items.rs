@@ -94,7 +94,8 @@ fn draw_operation(random: &mut Random) -> Operation {
         AllocateKind::Zero,
         AllocateKind::ZeroKeepSize,
     ];
-    let (object, offset) = (file(), place(random));
+    let object = file();
+    let offset = place(random);
     let length = place(random).max(1);
     let seed = u32::try_from(1 + random.below(1 << 31)).unwrap();
     match random.below(20) {
@@ -183,7 +184,9 @@ impl<'a> Side<'a> {
 /// Panics if the items of the file are invalid.
 fn assert_layout(filesystem: &Filesystem) {
     let Ok(found) = filesystem.symlink_metadata(format!("/{NAME}")) else { return };
-    let (number, mut inode, mut items) = (found.id.number, None, Vec::new());
+    let number = found.id.number;
+    let mut inode = None;
+    let mut items = Vec::new();
     let first = Key::new(number, ItemKind::INODE_ITEM, 0);
     let show = |key: &Key, _, data: &[u8]| {
         match key.kind {
@@ -194,7 +197,8 @@ fn assert_layout(filesystem: &Filesystem) {
                 let is_inline = matches!(extent.kind, FileExtentKind::Inline(_));
                 let is_hole = matches!(extent.kind, FileExtentKind::Hole(_));
                 let is_space = matches!(extent.kind, FileExtentKind::Prealloc(_));
-                let (bytes, whole) = (extent.file_bytes(), extent.file_bytes().max(1));
+                let bytes = extent.file_bytes();
+                let whole = extent.file_bytes().max(1);
                 let end =
                     key.offset + if is_inline { whole.next_multiple_of(SECTOR) } else { bytes };
                 items.push((key.offset..end, if is_hole { 0 } else { bytes }, is_hole || is_space));
@@ -205,7 +209,8 @@ fn assert_layout(filesystem: &Filesystem) {
     };
     filesystem.show_items(TreeId::FS, &first, show).unwrap();
     let inode = inode.expect("it has an inode");
-    let (end, mut at) = (inode.size.next_multiple_of(SECTOR), 0);
+    let end = inode.size.next_multiple_of(SECTOR);
+    let mut at = 0;
     for (range, _, may_be_behind) in &items {
         assert!(range.start >= at, "items overlap at {at}: {items:?}");
         assert!(range.start == at || at >= end, "nothing is at {at} of {end}: {items:?}");
@@ -322,7 +327,8 @@ impl<'a> Turns<'a> {
 #[test]
 fn every_byte_of_a_file_has_an_item() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 2000 } else { 12 });
+    let seed = seed();
+    let rounds = if is_torture() { 2000 } else { 12 };
     let linux = Linux::lock().unwrap();
     let options = Options { nodesize: 4096, ..Options::default() };
     let image = Made::by_progs("hole items", 128 * MIB, options, &["-O", "^no-holes"]).image();

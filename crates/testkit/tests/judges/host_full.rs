@@ -108,7 +108,8 @@ fn assert_there(image: &Path, files: std::ops::Range<u32>, len: usize) {
 
 /// Fills the disk with data or, with small files, with metadata.
 fn judge(linux: &Linux, host: &Host, len: usize, discard: bool) {
-    let (image, ballast) = (host.at("image"), host.at("ballast"));
+    let image = host.at("image");
+    let ballast = host.at("ballast");
     let what = format!("{}, files of {len} bytes", image.display());
     fs::write(&ballast, vec![1; BALLAST]).unwrap();
     kinds()[1].image().write_to(&image).unwrap();

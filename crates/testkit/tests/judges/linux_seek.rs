@@ -58,7 +58,8 @@ fn places(file: &File) -> BTreeSet<u64> {
     let extents = file.extents().unwrap();
     let mut places = BTreeSet::from([0, file.len()]);
     for extent in &extents {
-        let (start, end) = (extent.start, extent.start + extent.len);
+        let start = extent.start;
+        let end = extent.start + extent.len;
         places.extend([start, start + extent.len / 2, end, end / SECTOR * SECTOR]);
         places.insert(end.next_multiple_of(SECTOR));
     }
@@ -109,7 +110,8 @@ fn inline_data_may_be_followed_by_an_extent() {
         file.sync_all().unwrap();
         file
     });
-    let (mut start, mut target) = (SECTOR, SECTOR);
+    let mut start = SECTOR;
+    let mut target = SECTOR;
     copy_file_range(from, Some(&mut start), to, Some(&mut target), 4096).unwrap();
     drop(mount);
     let file = open(&image, 4).unwrap().open_file("/short").unwrap();

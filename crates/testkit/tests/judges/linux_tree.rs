@@ -214,7 +214,8 @@ impl Site {
 }
 
 fn extract(image: &Path, target: &Path) {
-    let (progress, failed) = (Progress::default(), Mutex::new(Vec::new()));
+    let progress = Progress::default();
+    let failed = Mutex::new(Vec::new());
     let filesystem = open(image, 64).unwrap();
     let report = |error| failed.lock().unwrap().push(format!("{error}"));
     let root = filesystem.root();

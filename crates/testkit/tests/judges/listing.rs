@@ -31,7 +31,8 @@ fn going(number: u64) -> Vec<u8> {
 
 /// Lists a directory in parts; returns the names in order.
 fn list(dir: &Dir, random: &mut Random) -> Vec<Vec<u8>> {
-    let (mut names, mut position) = (Vec::new(), 0);
+    let mut names = Vec::new();
+    let mut position = 0;
     loop {
         let part = usize::try_from(1 + random.below(PART_MAX)).unwrap();
         let before = position;

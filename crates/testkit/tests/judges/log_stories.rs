@@ -149,7 +149,8 @@ fn a_link_from_any_directory_to_any_and_fsync_of_either() {
 /// Executes a story only with userbtrfs, and checks it with both; returns the number of logs.
 fn tell_of_us(text: &str, base: &SparseImage) -> usize {
     let story = &read(text).unwrap()[0];
-    let (mut failures, mut logs) = (Vec::new(), 0);
+    let mut failures = Vec::new();
+    let mut logs = 0;
     for (number, steps) in story.ways.iter().enumerate() {
         let acted = act_by_us(base, steps).unwrap();
         logs += usize::from(acted.has_log());

@@ -179,7 +179,8 @@ impl Baseline {
     pub(crate) fn assert_back(&mut self, what: &str, filesystem: &Filesystem, block: u32) {
         let Self { data, rest, .. } = Self::of(filesystem);
         assert_eq!(data, self.data, "{what}: bytes of data in use");
-        let (before, first) = (self.rest, *self.emptied.get_or_insert(rest));
+        let before = self.rest;
+        let first = *self.emptied.get_or_insert(rest);
         let most = u64::min(
             before + MORE_THAN_BEFORE * u64::from(block),
             first + MORE_THAN_FIRST * u64::from(block),
@@ -191,7 +192,8 @@ impl Baseline {
 /// Calls `work` with all kinds, each with a different seed, repeatedly; or with `count` random
 /// kinds, unless this is torture.
 pub(crate) fn by_kinds(count: usize, work: impl Fn(&Made, u64)) {
-    let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 40 } else { 1 };
     let all = all_kinds();
     for seed in seed..seed + rounds {
         // All seeds differ.

@@ -83,7 +83,9 @@ impl Target for Judged {
 #[test]
 fn ours_answers_as_the_model_does() {
     skip_unless_linux!();
-    let (seed, rounds, length) = (seed(), if is_torture() { 100 } else { 1 }, length(300, 2000));
+    let seed = seed();
+    let rounds = if is_torture() { 100 } else { 1 };
+    let length = length(300, 2000);
     // All seeds differ.
     for (made, seed) in kinds().iter().zip((seed..).step_by(1000)) {
         let image = made.image();
@@ -148,7 +150,8 @@ const TURN: usize = 120;
 #[test]
 fn linux_and_ours_take_turns() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 100 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 100 } else { 1 };
     let linux = Linux::lock().unwrap();
     let all = kinds();
     let kinds = if is_torture() { &all[..] } else { &all[..4] };
@@ -212,7 +215,8 @@ fn take_turns(
 /// of the model are relative to `dir`.
 pub(crate) fn drop_space_behind_ends(target: &mut LinuxTarget<'_>, model: &mut Model, dir: &[u8]) {
     for (path, id) in model.files() {
-        let (object, size) = (Object::Path(path.into()), model.content_of(id).size());
+        let object = Object::Path(path.into());
+        let size = model.content_of(id).size();
         let truncate = Operation::Truncate { object, size };
         model.apply(&truncate).unwrap();
         target.apply(&truncate.below(dir, 0)).unwrap();
@@ -268,7 +272,8 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     let sync = || run(Command::new("btrfs").args(["filesystem", "sync"]).arg(mount.path()));
     let content = pattern::bytes(1, 0, OF_LINUX_LEN);
     let files = files_below(mount.path());
-    let (seconds, others) = (files.iter().step_by(2), files.iter().skip(1).step_by(2));
+    let seconds = files.iter().step_by(2);
+    let others = files.iter().skip(1).step_by(2);
     let mut files = seconds.chain(others);
     loop {
         let removed = files.by_ref().take(REMOVED_AT_ONCE);
@@ -317,7 +322,8 @@ fn is_near_its_reserve(mount: &Path) -> bool {
 /// Returns all files except directories, without other subvolumes and without very long paths.
 fn files_below(root: &Path) -> Vec<PathBuf> {
     let subvolume = fs::metadata(root).unwrap().dev();
-    let (mut dirs, mut files) = (vec![root.to_owned()], Vec::new());
+    let mut dirs = vec![root.to_owned()];
+    let mut files = Vec::new();
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();

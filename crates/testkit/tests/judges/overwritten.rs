@@ -81,7 +81,9 @@ fn create(target: &mut dyn Target, name: &str, flags: u32) {
 /// Creates a file with data, and syncs it.
 fn make(target: &mut dyn Target, name: &str, flags: u32, length: u64) {
     create(target, name, flags);
-    let (object, offset, seed) = (object(name), 0, 1);
+    let object = object(name);
+    let offset = 0;
+    let seed = 1;
     apply(target, &Operation::Write { object: object.clone(), offset, length, seed }).unwrap();
     apply(target, &Operation::Sync { object }).unwrap();
 }
@@ -100,7 +102,8 @@ fn fill(made: &Made, is_ours: bool, linux: &Linux, image: &Path) {
     make(target, "copied", 0, LEN);
     make(target, "in place", NOCOW, LEN);
     create(target, "ahead", 0);
-    let (object, kind) = (object("ahead"), AllocateKind::Reserve);
+    let object = object("ahead");
+    let kind = AllocateKind::Reserve;
     apply(target, &Operation::Allocate { object, offset: 0, length: LEN, kind }).unwrap();
     make(target, SPARE, 0, SPARE_LEN);
     target.commit();
@@ -124,7 +127,8 @@ fn append_until_full(target: &mut dyn Target, length: u64) {
 
 /// Overwrites all files with no space left, and again with a little.
 fn overwrite(target: &mut dyn Target, files: &mut [Overwritten], seed: u64) -> Ends {
-    let (mut random, mut ends) = (Random::new(seed), Ends::new());
+    let mut random = Random::new(seed);
+    let mut ends = Ends::new();
     for half in ["nothing", "little"] {
         if half == "little" {
             let unlinked = apply(target, &Operation::Unlink { path: SPARE.into() });
@@ -185,7 +189,8 @@ impl Overwritten {
 
 fn assert_no_less(what: &str, theirs: &Ends, ours: &Ends) {
     let refused = |ends: &Ends| ends.iter().filter(|(_, end)| end.is_err()).count();
-    let (by_linux, by_us) = (refused(theirs), refused(ours));
+    let by_linux = refused(theirs);
+    let by_us = refused(ours);
     println!("{what}: of {}, Linux refused {by_linux}, we {by_us}", theirs.len());
     assert!((1..theirs.len()).contains(&by_linux), "{what}: Linux refused {by_linux}");
     for ((one, theirs), (_, ours)) in theirs.iter().zip(ours) {
@@ -205,7 +210,8 @@ fn judge(linux: &Linux, made: &Made, is_filled_by_us: bool, seed: u64) {
     let filler = if is_filled_by_us { "us" } else { "Linux" };
     let what = format!("{}, filled by {filler}, seed {seed}", made.name);
     check_file(&what, &full);
-    let (of_linux, of_ours) = (copy("linux"), copy("ours"));
+    let of_linux = copy("linux");
+    let of_ours = copy("ours");
     let theirs = overwrite(&mut *target(false, linux, &of_linux), &mut Overwritten::all(), seed);
     let mut files = Overwritten::all();
     let ours = overwrite(&mut *target(true, linux, &of_ours), &mut files, seed);
@@ -234,7 +240,8 @@ fn overwrites_on_a_full_filesystem_succeed_where_those_of_linux_do() {
     if is_torture() {
         all.push(Made::new("default", 400 * MIB, Options::default()));
     }
-    let (seed, rounds) = (seed(), if is_torture() { 3 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 3 } else { 1 };
     for seed in seed..seed + rounds {
         for made in &all {
             for is_filled_by_us in [false, true] {

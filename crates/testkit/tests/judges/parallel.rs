@@ -44,7 +44,8 @@ pub(crate) fn read_from_threads(filesystem: &Filesystem, manifest: &Manifest, se
     let reads = if is_torture() { 4000 } else { 200 };
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (files, mut random) = (&files, Random::new(seed ^ (thread << 40)));
+            let files = &files;
+            let mut random = Random::new(seed ^ (thread << 40));
             scope.spawn(move || {
                 for _ in 0..reads {
                     let (file, content) = random.pick(files).expect("there are files");

@@ -34,7 +34,8 @@ fn little_memory_makes_commits_of_its_own() {
         change(&filesystem, number, 1);
     }
     filesystem.commit().unwrap();
-    let (before, mut random) = (for_memory(), Random::new(seed()));
+    let before = for_memory();
+    let mut random = Random::new(seed());
     let mut changes = 0;
     while for_memory() == before {
         assert!(changes < CHANGES_MAX, "no commit for memory");

@@ -44,7 +44,8 @@ fn content(number: u32) -> Vec<u8> {
 
 /// Returns an image with all data and metadata duplicated.
 fn image(nodesize: u32) -> SparseImage {
-    let (metadata, data) = (Profile::Dup, Profile::Dup);
+    let metadata = Profile::Dup;
+    let data = Profile::Dup;
     let options = Options { nodesize, metadata, data, ..Options::default() };
     let device = Arc::new(Made::new("twice", 256 * MIB, options).image().to_device());
     let filesystem = open_to_write(device.clone());
@@ -111,7 +112,8 @@ fn repair(image: &SparseImage) -> Recording {
 
 fn judge(linux: &Linux, nodesize: u32, seed: u64) {
     let what = format!("seed {seed}, nodes of {nodesize}");
-    let (mut random, mut image) = (Random::new(seed), image(nodesize));
+    let mut random = Random::new(seed);
+    let mut image = image(nodesize);
     let damaged = damage(&mut image, &mut random);
     assert!(damaged > 500, "{what}: only {damaged} sectors are there twice");
     let recording = repair(&image);
@@ -136,7 +138,8 @@ fn judge(linux: &Linux, nodesize: u32, seed: u64) {
 #[test]
 fn a_repair_that_is_cut_leaves_a_good_copy_of_all() {
     skip_unless_linux!();
-    let (linux, first) = (Linux::lock().unwrap(), seed());
+    let linux = Linux::lock().unwrap();
+    let first = seed();
     let images = if is_torture() { IMAGES_OF_TORTURE } else { 1 };
     for seed in first..first + images {
         for nodesize in [4096, 16384] {

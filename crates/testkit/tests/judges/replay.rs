@@ -273,9 +273,11 @@ fn log_of_linux_is_replayed_as_linux_replays_it() {
     let seed = seed();
     let linux = Linux::lock().unwrap();
     let count = if is_torture() { 3000 } else { 36 };
-    let (kinds, mut logs) = (kinds(), 0);
+    let kinds = kinds();
+    let mut logs = 0;
     for (number, seed) in (0..count).zip(seed..) {
-        let (made, options) = (&kinds[number % kinds.len()], OPTIONS[number / 3 % OPTIONS.len()]);
+        let made = &kinds[number % kinds.len()];
+        let options = OPTIONS[number / 3 % OPTIONS.len()];
         let (left, done) = left_by_linux(&linux, made, options, seed);
         let Some(left) = left else { continue };
         logs += 1;
@@ -378,7 +380,8 @@ fn a_log_is_whole_until_it_is_discarded() {
         let mut options = OpenOptions::new();
         options.write(true).subvolume_id(TreeId::FS).pending_log(PendingLog::Discard);
         options.open_devices(vec![device.clone()]).unwrap().abandon();
-        let (mut kept, mut lost) = (0, 0);
+        let mut kept = 0;
+        let mut lost = 0;
         for state in states(&device.recording(), Choice::EveryPrefix) {
             let what = format!("{}, {} events", made.name, state.completed);
             let opened = open_device(Arc::new(state.image.to_device())).unwrap();

@@ -65,7 +65,9 @@ fn run_threads(made: &Made, seed: u64) {
     let contended = Contended::new(&filesystem, THREADS);
     let start = Barrier::new(THREADS.into());
     let known: Vec<Known> = thread::scope(|scope| {
-        let (filesystem, contended, start) = (&filesystem, &contended, &start);
+        let filesystem = &filesystem;
+        let contended = &contended;
+        let start = &start;
         let work = |thread| {
             scope.spawn(move || {
                 start.wait();
@@ -142,7 +144,8 @@ impl<'a> Worker<'a> {
         seed: u64,
         thread: u8,
     ) -> Self {
-        let (node_size, own_seed) = (made.options.nodesize, seed ^ (u64::from(thread) << 40));
+        let node_size = made.options.nodesize;
+        let own_seed = seed ^ (u64::from(thread) << 40);
         let known = Known {
             model: Model::new(node_size),
             names: BTreeSet::new(),
@@ -251,7 +254,8 @@ impl<'a> Worker<'a> {
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), rustix::io::Errno> {
-        let (from, to) = (path(from), path(to));
+        let from = path(from);
+        let to = path(to);
         self.shared(|_| Operation::Rename { from, to, kind: RenameKind::NoReplace })
     }
 

@@ -133,7 +133,8 @@ fn turn_of_ours(image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
     let start = Barrier::new(workers.len());
     thread::scope(|scope| {
         for worker in workers {
-            let (filesystem, start) = (&filesystem, &start);
+            let filesystem = &filesystem;
+            let start = &start;
             scope.spawn(move || {
                 start.wait();
                 worker.work(filesystem);

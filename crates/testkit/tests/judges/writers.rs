@@ -53,8 +53,10 @@ fn on_threads(
     let start = Barrier::new(usize::try_from(THREADS).unwrap());
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (filesystem, file) = (&filesystem, inode.open().unwrap());
-            let (work, start) = (&work, &start);
+            let filesystem = &filesystem;
+            let file = inode.open().unwrap();
+            let work = &work;
+            let start = &start;
             scope.spawn(move || {
                 start.wait();
                 work(filesystem, file, thread);
@@ -71,7 +73,8 @@ fn on_threads(
 }
 
 fn rounds() -> impl Iterator<Item = (Made, bool, u64)> {
-    let (seed, rounds) = (seed(), if is_torture() { 100 } else { 1 });
+    let seed = seed();
+    let rounds = if is_torture() { 100 } else { 1 };
     (seed..seed + rounds).flat_map(|seed| {
         [false, true].map(|in_place| {
             let made = Made::new("default", 192 * MIB, Options::default());
@@ -157,7 +160,8 @@ impl Keeper<'_> {
 
     /// Applies an operation to a stripe; returns the seed of its content afterwards.
     fn change(&mut self, filesystem: &Filesystem, seed: u32, start: u64) -> u32 {
-        let (file, len) = (self.file, self.len);
+        let file = self.file;
+        let len = self.len;
         match self.random.below(40) {
             0 => file.sync_all().unwrap(),
             1 => filesystem.commit().unwrap(),
@@ -219,7 +223,8 @@ fn write_anywhere(filesystem: &Filesystem, file: &File, thread: u64, seed: u64) 
     let mut random = Random::new(seed ^ thread << 40);
     let mine = u32::try_from(1 + thread).unwrap();
     for _ in 0..steps() {
-        let (offset, length) = (random.below(SIZE_MAX), random.length(16));
+        let offset = random.below(SIZE_MAX);
+        let length = random.length(16);
         match random.below(32) {
             0 => file.sync_all().unwrap(),
             1 => filesystem.commit().unwrap(),

@@ -16,7 +16,8 @@ const SIZE: usize = 4;
 
 /// Returns items with the checksums of runs of sectors, each checksum its sector's number.
 fn items(runs: &[(u64, u64)]) -> (MapItems, BTreeMap<u64, u32>) {
-    let (mut items, mut sums) = (MapItems::default(), BTreeMap::new());
+    let mut items = MapItems::default();
+    let mut sums = BTreeMap::new();
     items.0.insert(Key::new(1, ItemKind(1), 0), vec![1]);
     items.0.insert(Key::new(CSUM_OBJECTID + 1, ItemKind(1), 0), vec![2]);
     let mut next = 1;
@@ -145,7 +146,8 @@ fn runs(sectors: &[(u64, u64)], turn: u32) -> BTreeMap<u64, Vec<u8>> {
     let stored = |start: u64, len: u64| {
         (start..start + len).flat_map(|sector| (sum(sector) + turn).to_le_bytes()).collect()
     };
-    let (mut runs, mut next) = (BTreeMap::new(), 0);
+    let mut runs = BTreeMap::new();
+    let mut next = 0;
     for (gap, len) in sectors {
         let start = next + gap;
         runs.insert(start * SECTOR, stored(start, *len));
@@ -193,7 +195,8 @@ proptest! {
         start in 0u64..40,
         len in 0u64..30,
     ) {
-        let (pending, mut sums) = (PendingChecksums::new(SIZE), BTreeMap::new());
+        let pending = PendingChecksums::new(SIZE);
+        let mut sums = BTreeMap::new();
         for (turn, (sectors, forget)) in (1u32..).zip(turns) {
             let runs = runs(&sectors, turn * 1000);
             for (at, stored) in &runs {

@@ -105,7 +105,8 @@ impl<'a> Handle<'a> {
     }
 
     fn change_file_extent(&self, add: bool, reference: &FileExtentRef) {
-        let (extent, backref) = (reference.extent(), reference.backref());
+        let extent = reference.extent();
+        let backref = reference.backref();
         self.context.refs.change(&RefChange { add, extent, backref });
     }
 

@@ -70,7 +70,8 @@ pub(super) fn write(
             global_trees_grew += grown;
         }
         if let Some(extended) = item.extended.as_mut().filter(|_| touched.contains(&id)) {
-            (extended.ctransid, extended.ctime) = (editor.generation, SystemTime::now().into());
+            extended.ctransid = editor.generation;
+            extended.ctime = SystemTime::now().into();
         }
         editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])?;
     }
@@ -83,7 +84,8 @@ pub(crate) fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -
     let nodesize = i64::from(editor.tree_roots.store().volume().geometry().nodesize);
     let grown = tree.take_growth().saturating_mul(nodesize);
     let root = tree.root();
-    (item.logical, item.level) = (root.logical, root.level);
+    item.logical = root.logical;
+    item.level = root.level;
     item.generation = root.generation;
     // Linux resets the long structure if the two differ.
     item.generation_v2 = item.extended.is_some().then_some(root.generation);

@@ -23,11 +23,15 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
     superblock.generation = generation;
     let root = context.tree_roots.roots().root();
     assert_eq!(root.generation, generation, "the root tree is of the transaction");
-    (superblock.root, superblock.root_level) = (root.logical, root.level);
+    superblock.root = root.logical;
+    superblock.root_level = root.level;
     let chunks = context.tree_roots.tree(TreeId::CHUNK)?.root();
-    (superblock.chunk_root, superblock.chunk_root_level) = (chunks.logical, chunks.level);
+    superblock.chunk_root = chunks.logical;
+    superblock.chunk_root_level = chunks.level;
     superblock.chunk_root_generation = chunks.generation;
-    (superblock.log_root, superblock.log_root_level, superblock.log_root_transid) = (None, 0, 0);
+    superblock.log_root = None;
+    superblock.log_root_level = 0;
+    superblock.log_root_transid = 0;
     superblock.bytes_used = context.space.bytes_used();
     let chunks_listed = context.space.listed_chunks();
     superblock.device.bytes_used = chunks_listed.device_used;
@@ -66,7 +70,10 @@ fn backup(
                 Err(error) => Err(error),
             }
         });
-    let (extent, fs, dev, csum) = (extent?, fs?, dev?, csum?);
+    let extent = extent?;
+    let fs = fs?;
+    let dev = dev?;
+    let csum = csum?;
     Ok(BackupRoot {
         tree_root: root.logical,
         tree_root_generation: root.generation,

@@ -33,7 +33,8 @@ impl<'a> TestSource<'a> {
         let nodesize = tree_roots.store().volume().geometry().nodesize;
         let extents = TreeItems::new(tree_roots, TreeId::EXTENT).expect("there is one");
         let tree = TreeItems::new(tree_roots, TreeId::FREE_SPACE).expect("there is one");
-        let (mut groups, mut free) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut free = Vec::new();
         for (key, data) in all(&extents) {
             if key.kind == ItemKind::BLOCK_GROUP_ITEM {
                 let flags = BlockGroupItem::parse(key.offset, &data).expect("verified").flags;
@@ -70,7 +71,8 @@ impl<'a> TestSource<'a> {
                 Extent::Data { len, .. } => len,
             };
             let group = self.groups.iter().find(|group| group.contains(&start));
-            let (group, range) = (group.expect("extents lie in groups"), start..start + len);
+            let group = group.expect("extents lie in groups");
+            let range = start..start + len;
             match refs::run(&editor, &head).expect("no damage") {
                 Outcome::Added => free_tree::allocate(&editor, group, &range).expect("it is free"),
                 Outcome::Freed => free_tree::free(&editor, group, &range).expect("it is in use"),

@@ -92,7 +92,8 @@ pub(super) fn change_range(
 }
 
 fn not_so(range: &Range<u64>, change: RangeChange) -> Damage {
-    let (start, len) = (range.start, range.end - range.start);
+    let start = range.start;
+    let len = range.end - range.start;
     match change {
         RangeChange::Allocated => Damage::NotFree { start, len },
         RangeChange::Freed => Damage::AlreadyFree { start, len },
@@ -106,7 +107,8 @@ pub(super) fn load(
     range: &Range<u64>,
 ) -> Result<Vec<Bitmap>> {
     let from = Key::new(range.start, ItemKind::FREE_SPACE_BITMAP, u64::MAX);
-    let (mut bitmaps, mut damaged): (Vec<Bitmap>, _) = (Vec::new(), None);
+    let mut bitmaps: Vec<Bitmap> = Vec::new();
+    let mut damaged = None;
     items.visit(&from, &mut |key, data| {
         if key.objectid >= range.end {
             return ControlFlow::Break(());

@@ -43,7 +43,8 @@ fn allocate(near: &[Range<u64>], range: &Range<u64>, changes: &mut Changes) -> R
 
 /// Joins the range with the free ranges that touch it.
 fn free(near: &[Range<u64>], range: &Range<u64>, changes: &mut Changes) -> Result<i32> {
-    let (mut joined, mut more) = (range.clone(), 1);
+    let mut joined = range.clone();
+    let mut more = 1;
     for free in near {
         if free.start < range.end && range.start < free.end {
             let len = range.end - range.start;
@@ -84,7 +85,8 @@ fn visit(
     mut see: impl FnMut(Range<u64>),
 ) -> Result<()> {
     let from = Key::new(within.start, ItemKind::FREE_SPACE_EXTENT, u64::MAX);
-    let (mut damaged, mut last_end) = (None, group.start);
+    let mut damaged = None;
+    let mut last_end = group.start;
     items.visit(&from, &mut |key, _| {
         if key.objectid > within.end || key.objectid >= group.end {
             return ControlFlow::Break(());

@@ -31,7 +31,9 @@ pub(super) fn unused(
     group: &Range<u64>,
     nodesize: u64,
 ) -> Result<Vec<Range<u64>>> {
-    let (mut free, mut used_to, mut damaged) = (Vec::new(), group.start, None);
+    let mut free = Vec::new();
+    let mut used_to = group.start;
+    let mut damaged = None;
     extents.visit(&Key::new(group.start, ItemKind(0), 0), &mut |key, _| {
         if key.objectid >= group.end {
             return ControlFlow::Break(());

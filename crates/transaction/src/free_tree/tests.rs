@@ -211,8 +211,10 @@ fn impossible_change_is_damage_in_both_forms() {
             model.change_range(run * 20..run * 20 + 10);
         }
         assert_eq!(model.info().flags == USING_BITMAPS, bitmaps);
-        let (group, across) = (model.group.clone(), model.range(&(25..35)));
-        let (start, len) = (across.start, across.end - across.start);
+        let group = model.group.clone();
+        let across = model.range(&(25..35));
+        let start = across.start;
+        let len = across.end - across.start;
         let before = model.items.clone();
         let found = damage(change_range(&mut model.items, &group, &across, RangeChange::Allocated));
         assert_eq!(found, Damage::NotFree { start, len });
@@ -234,7 +236,8 @@ fn a_group_that_is_not_there_is_damage() {
 #[test]
 fn a_wrong_count_is_damage() {
     let mut model = Model::new(2048);
-    let (info, group) = (FreeSpaceInfo { extent_count: 0, flags: 0 }, model.group.clone());
+    let info = FreeSpaceInfo { extent_count: 0, flags: 0 };
+    let group = model.group.clone();
     model.items.0.insert(info_key(&group), info.encode().to_vec());
     let found = damage(change_range(&mut model.items, &group, &group, RangeChange::Allocated));
     assert_eq!(found, Damage::FreeRangeCount { start: START, count: 0 });

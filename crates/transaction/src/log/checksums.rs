@@ -64,7 +64,8 @@ impl LoggedChecksums {
         stored: &'a [u8],
         form: Form,
     ) -> ChecksumEdits<'a> {
-        let (start, end) = (logical.0, form.end(logical.0, stored.len()));
+        let start = logical.0;
+        let end = form.end(logical.0, stored.len());
         let mut new = Ranges::new();
         let mut at = start;
         for (known, known_end) in self.touching(start, end) {
@@ -98,7 +99,8 @@ impl LoggedChecksums {
             let held = form.index(start, at);
             let (more, later) = stored.split_at(stored.len().min(form.len_max - held));
             edits.push(ChecksumEdit { start, held, more, content: Vec::new() });
-            (at, stored) = (form.end(at, more.len()), later);
+            at = form.end(at, more.len());
+            stored = later;
             if held + more.len() < form.len_max {
                 self.open.insert(at, start);
             }
@@ -120,7 +122,8 @@ impl LoggedChecksums {
     fn enter(&mut self, mut start: u64, mut end: u64) {
         for (from, to) in self.touching(start, end) {
             self.ranges.remove(&from);
-            (start, end) = (start.min(from), end.max(to));
+            start = start.min(from);
+            end = end.max(to);
         }
         if start < end {
             self.ranges.insert(start, end);

@@ -149,7 +149,8 @@ impl World {
         }
         let mut disk = self.disk.lock();
         assert_eq!(disk.committed, generation - 1, "one after the other");
-        (disk.committed, disk.bits) = (generation, disk.bits | bits);
+        disk.committed = generation;
+        disk.bits = disk.bits | bits;
         drop(disk);
         commit.durable()?.complete();
         Ok(())
@@ -176,7 +177,8 @@ fn explore(preemptions: usize, parts: &'static [Part]) {
     builder.check(move || {
         let world = Arc::new(World::new());
         let start = |(index, part): (usize, &Part)| {
-            let (world, part) = (Arc::clone(&world), *part);
+            let world = Arc::clone(&world);
+            let part = *part;
             thread::spawn(move || part(&world, 1 << index))
         };
         let (here, others) = parts.split_last().expect("there are some");

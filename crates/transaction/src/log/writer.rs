@@ -235,7 +235,8 @@ impl<'a> LogWriter<'a> {
 
     fn log(&mut self, subvolume: TreeId) -> Result<&mut SubvolumeLog> {
         if !self.trees.logs.contains_key(&subvolume) {
-            let (tree, checksums) = (self.create()?, LoggedChecksums::default());
+            let tree = self.create()?;
+            let checksums = LoggedChecksums::default();
             self.trees.logs.insert(subvolume, SubvolumeLog { tree, listed: None, checksums });
         }
         Ok(self.trees.logs.get_mut(&subvolume).expect("it is there"))

@@ -325,7 +325,8 @@ impl State {
     }
 
     fn put(&mut self, head: Head) {
-        let (logical, slot) = (head.logical(), Slot::of(head));
+        let logical = head.logical();
+        let slot = Slot::of(head);
         self.bytes += slot.bytes();
         let before = self.heads.insert(logical, slot);
         assert!(before.is_none(), "it was taken before it was changed");

@@ -121,7 +121,9 @@ impl<I: Items> ExtentRefs<'_, I> {
     }
 
     fn probe(&self, backref: Backref, home: Key, wanted: Option<u64>) -> Result<KeyedRefs> {
-        let (mut found, mut total, mut free) = (Vec::new(), 0, home);
+        let mut found = Vec::new();
+        let mut total = 0;
+        let mut free = home;
         let skip_changed = |free: &mut Key| {
             while self.changes.has(free) {
                 free.offset += 1;

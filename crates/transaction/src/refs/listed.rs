@@ -31,7 +31,8 @@ pub fn lists_range(tree_roots: &TreeRoots, logical: Logical, len: u64) -> Result
     let first = Key::new(before.key.objectid, ItemKind::EXTENT_ITEM, 0);
     let extent = tree_roots.cursor(&tree, &first, ReadAhead::Off)?;
     Ok(extent.item().is_some_and(|item| {
-        let (start, bytes) = (item.key.objectid, item.key.offset);
+        let start = item.key.objectid;
+        let bytes = item.key.offset;
         item.key.kind == ItemKind::EXTENT_ITEM
             && start <= logical.0
             && logical.0 + len <= start + bytes

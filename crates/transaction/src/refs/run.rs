@@ -101,7 +101,8 @@ fn change(
     form: Form,
 ) -> Result<(Key, Changes, Option<ExtentItem>)> {
     let ExtentLookup { key, item, keyed } = found;
-    let (logical, nodesize) = (head.logical(), form.nodesize);
+    let logical = head.logical();
+    let nodesize = form.nodesize;
     let mut refs =
         ExtentRefs { items, logical, item, keyed, changes: Changes::default(), nodesize };
     // Dropped references make space for added ones.

@@ -55,10 +55,12 @@ impl BlockGroup {
     /// Returns a group that existed before, whose free space is not loaded.
     pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
         let withheld = withheld(&chunk);
-        let (pinned, withheld_later) = (FreeRanges::new(unit), FreeRanges::new(1));
+        let pinned = FreeRanges::new(unit);
+        let withheld_later = FreeRanges::new(1);
         let read_only = !chunk.logical.0.is_multiple_of(unit);
         let age = BlockGroupAge::Committed;
-        let (free, version) = (None, 0);
+        let free = None;
+        let version = 0;
         Self { chunk, used, age, free, pinned, withheld, withheld_later, read_only, version }
     }
 
@@ -78,7 +80,8 @@ impl BlockGroup {
 
     /// Returns its item as it should be stored in the tree.
     pub(super) fn item(&self) -> BlockGroupItem {
-        let (used, flags) = (self.used, self.chunk.flags);
+        let used = self.used;
+        let flags = self.chunk.flags;
         BlockGroupItem { used, chunk_objectid: FIRST_FREE_OBJECTID, flags }
     }
 
@@ -127,7 +130,9 @@ impl BlockGroup {
 
     /// Sets the free ranges, as they were read from the tree.
     pub(super) fn load(&mut self, free: FreeRanges) -> Result<(), SpaceDamage> {
-        let (start, len, used) = (self.start(), self.chunk.len, self.used);
+        let start = self.start();
+        let len = self.chunk.len;
+        let used = self.used;
         if free.total().checked_add(used) != Some(len) {
             return Err(SpaceDamage::Used { start, len, used, free: free.total() });
         }
@@ -283,7 +288,8 @@ fn withheld(chunk: &Chunk) -> FreeRanges {
 /// Returns the logical range whose bytes in this stripe lie in the 64 KiB from `at` on.
 fn overlap(chunk: &Chunk, stripe: &Stripe, at: u64) -> Range<u64> {
     let within = |at: u64| at.saturating_sub(stripe.physical.0).min(chunk.len);
-    let (start, end) = (within(at), within(at + STRIPE_LEN));
+    let start = within(at);
+    let end = within(at + STRIPE_LEN);
     chunk.logical.0 + start..chunk.logical.0 + end
 }
 

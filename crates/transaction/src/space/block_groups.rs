@@ -98,7 +98,8 @@ impl BlockGroups {
 
     /// Adds a block group that exists.
     pub(super) fn add_existing(&mut self, chunk: Chunk, used: u64) -> Result<(), SpaceDamage> {
-        let (start, flags) = (chunk.logical, chunk.flags);
+        let start = chunk.logical;
+        let flags = chunk.flags;
         let shared = flags.contains(BlockGroupFlags::DATA | BlockGroupFlags::METADATA);
         if !flags.contains(BlockGroupFlags::SYSTEM) && shared != self.mixed {
             return Err(SpaceDamage::Mixing { start, flags });
@@ -177,7 +178,7 @@ impl BlockGroups {
         let kind = self.counters.counted_as(kind);
         let start = self.choose(kind, max, near).or_else(|| self.with_largest_free(kind, min))?;
         self.current[kind.index()] = Some(start);
-        let (max, min) = (max.max(min), min);
+        let max = max.max(min);
         Some(self.change(start, |group| group.allocate(max, min)).expect("it has the room"))
     }
 
@@ -482,7 +483,8 @@ impl BlockGroups {
     }
 
     fn add(&mut self, group: BlockGroup) {
-        let (start, totals) = (group.start(), group.totals());
+        let start = group.start();
+        let totals = group.totals();
         self.counters.replace(kind_of(&group), SpaceTotals::default(), totals);
         let end = group.chunk.end().0;
         let end = end.checked_next_multiple_of(STRIPE_LEN).unwrap_or(u64::MAX);

@@ -41,7 +41,8 @@ pub(super) fn check(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<()> {
 
 fn stripes(chunks: &[Chunk]) -> Stripes {
     let of_chunk = |chunk: &Chunk| {
-        let (logical, len) = (chunk.logical, chunk.len);
+        let logical = chunk.logical;
+        let len = chunk.len;
         let place = move |stripe: &userbtrfs_format::Stripe| (stripe.device, stripe.physical);
         let places: Vec<_> = chunk.stripes.iter().map(place).collect();
         places.into_iter().map(move |place| (place, (logical, len)))

@@ -88,7 +88,8 @@ impl FileData {
     ) -> Result<Option<NocowGuard>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = Handle::join(&self.context, HandleKind::Operation)?;
-        let (extent, backref) = (reference.extent(), reference.backref());
+        let extent = reference.extent();
+        let backref = reference.backref();
         // After a crash, another file may have the extent again.
         if self.context.refs.was_shared(reference.logical, backref) {
             return Ok(None);

@@ -52,7 +52,9 @@ fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<Blo
         return Err(SpaceDamage::ChunkObject { start, found: group.chunk_objectid }.into());
     }
     if (len, group.flags) != (chunk.len, chunk.flags) {
-        let (flags, chunk_len, chunk_flags) = (group.flags, chunk.len, chunk.flags);
+        let flags = group.flags;
+        let chunk_len = chunk.len;
+        let chunk_flags = chunk.flags;
         return Err(SpaceDamage::ChunkDiffers { start, len, flags, chunk_len, chunk_flags }.into());
     }
     Ok(group)
@@ -249,7 +251,8 @@ mod tests {
     #[test]
     fn range_outside_its_group_or_over_others_is_misplaced() {
         let misplaced = |logical, len| {
-            let (start, logical) = (GROUP.start, Logical(logical));
+            let start = GROUP.start;
+            let logical = Logical(logical);
             SpaceDamage::Misplaced { start, logical, len }
         };
         for (start, len) in [(0, 4096), (2 << 20, 4096), (1 << 20, 2 << 20), (1 << 20, 0)] {

@@ -33,7 +33,8 @@ impl FreeRanges {
     /// Returns an empty set with units of `unit` bytes.
     pub(super) fn new(unit: u64) -> Self {
         assert!(unit > 0, "a unit has bytes");
-        let (ranges, by_usable) = (BTreeMap::new(), BTreeSet::new());
+        let ranges = BTreeMap::new();
+        let by_usable = BTreeSet::new();
         Self { unit, ranges, by_usable, total: 0, usable: 0, cursor: 0 }
     }
 
@@ -82,7 +83,8 @@ impl FreeRanges {
         if before.is_some_and(|(_, e)| e > start) {
             return Err(Overlap);
         }
-        let (mut from, mut to) = (start, end);
+        let mut from = start;
+        let mut to = end;
         if let Some((s, e)) = before.filter(|&(_, e)| e == start) {
             self.unlink(s, e);
             from = s;
@@ -113,7 +115,8 @@ impl FreeRanges {
         if len == 0 {
             return 0;
         }
-        let (end, before) = (start.saturating_add(len), self.total);
+        let end = start.saturating_add(len);
+        let before = self.total;
         while let Some((&s, &e)) = self.ranges.range(..end).next_back().filter(|(_, e)| **e > start)
         {
             self.unlink(s, e);
@@ -301,7 +304,8 @@ mod tests {
                 }
             }
             Step::Run(max, min) => {
-                let (max, min) = (max * unit, min * unit);
+                let max = max * unit;
+                let min = min * unit;
                 let largest = naive.usable(unit).into_iter().max().unwrap_or(0);
                 let taken = ranges.take_run(max, min);
                 let expected = Some(max.min(largest)).filter(|&len| len >= min);

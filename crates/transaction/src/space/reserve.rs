@@ -90,7 +90,8 @@ impl Reservation {
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        let (counters, for_data) = (Arc::clone(&self.counters), self.for_data);
+        let counters = Arc::clone(&self.counters);
+        let for_data = self.for_data;
         Self { counters, kind: self.kind, bytes, references: 0, for_data }
     }
 

@@ -234,7 +234,8 @@ fn freed_space_is_free_after_the_commit_and_not_before() {
 #[test]
 fn accounting_shows_in_the_groups_and_the_superblock() {
     let (_forest, space) = loaded("dup");
-    let (used, len) = (space.bytes_used(), node(&space));
+    let used = space.bytes_used();
+    let len = node(&space);
     let block = space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     assert_eq!(space.take_changed_groups(), []);
     space.account(block, len, true).unwrap();
@@ -626,8 +627,10 @@ proptest! {
     fn bytes_are_conserved(steps in prop::collection::vec(step(), 1..200)) {
         let (_forest, space) = loaded("single");
         let used = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| space.usage(kind).allocated);
-        let (before, allocated) = (used.iter().sum(), BTreeMap::new());
-        let (committing, held) = (Vec::new(), Vec::new());
+        let before = used.iter().sum();
+        let allocated = BTreeMap::new();
+        let committing = Vec::new();
+        let held = Vec::new();
         let mut model = Model { space: &space, allocated, committing, held, before };
         for step in &steps {
             model.run(step);

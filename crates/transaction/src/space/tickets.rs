@@ -84,7 +84,8 @@ mod tests {
         let (say, heard) = mpsc::channel();
         thread::scope(|scope| {
             for number in 1..=3_u64 {
-                let (tickets, say) = (&tickets, say.clone());
+                let tickets = &tickets;
+                let say = say.clone();
                 scope.spawn(move || {
                     let ticket = tickets.take();
                     say.send(number).unwrap();

@@ -116,7 +116,9 @@ impl Files {
         };
         let half = piece.len / 2 / SECTOR * SECTOR;
         let left = Piece { len: half, ..piece };
-        let (at, len, skip) = (piece.at + half, piece.len - half, piece.skip + half);
+        let at = piece.at + half;
+        let len = piece.len - half;
+        let skip = piece.skip + half;
         let right = Piece { at, len, skip, ..piece };
         pieces.splice(to_usize(which)..=to_usize(which), [left, right]);
         let handle = transactions.start(HandleKind::Operation).unwrap();
@@ -217,7 +219,8 @@ impl Files {
     /// bytes.
     fn fill(&mut self, len_max: u64) -> u64 {
         self.next += 1;
-        let (mut filled, mut len_max) = (0, len_max);
+        let mut filled = 0;
+        let mut len_max = len_max;
         while len_max >= SECTOR {
             match self.allocate(len_max) {
                 Ok((disk, len)) => {
@@ -403,7 +406,8 @@ fn threads_write_data_while_commits_go_on() {
 
 /// Returns the ranges of the device that a superblock leads to.
 fn in_use(transactions: &TransactionManager) -> Vec<Range<u64>> {
-    let (tree_roots, volume) = (transactions.tree_roots(), transactions.volume());
+    let tree_roots = transactions.tree_roots();
+    let volume = transactions.volume();
     let tree = tree_roots.tree(TreeId::EXTENT).unwrap();
     let mut cursor = tree_roots.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
     let mut ranges = Vec::new();
@@ -564,7 +568,8 @@ fn failed_discards_do_no_harm() {
     let (_folder, image) = unpack("dup");
     let inner = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
     let device = Arc::new(FaultyDevice::new(inner));
-    let (operation, how) = (Operation::Discard, How::Eio);
+    let operation = Operation::Discard;
+    let how = How::Eio;
     device.arm(Fault { operation, after: 5, how, lasting: true });
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
     let transactions = open_on(device, options).unwrap();
@@ -578,7 +583,8 @@ fn failed_discards_do_no_harm() {
 }
 
 fn discards_after_the_superblock(recording: &Recording) -> Vec<Range<u64>> {
-    let (mut written, mut ranges) = (false, Vec::new());
+    let mut written = false;
+    let mut ranges = Vec::new();
     for recorded in &recording.events {
         match recorded.event {
             Event::Write { offset, fua, .. } if offset == 64 << 10 => written |= fua,

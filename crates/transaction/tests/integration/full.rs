@@ -48,11 +48,13 @@ fn full_filesystem_commits_rarely() {
         // copied again.
         transactions.commit().unwrap();
         let begin = transactions.generation();
-        let (mut added, mut next) = (0, count);
+        let mut added = 0;
+        let mut next = count;
         for number in (0..count).step_by(10) {
             remove(&transactions, number);
             if add(&transactions, next) {
-                (added, next) = (added + 1, next + 1);
+                added += 1;
+                next += 1;
             }
         }
         let changed = transactions.generation() - begin;

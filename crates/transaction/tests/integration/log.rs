@@ -80,7 +80,8 @@ fn logged_items_are_read_back() {
     for name in ["fresh", "mixed", "single", "nodesize-4k", "nodesize-64k", "sha256"] {
         println!("{name}");
         let (device, transactions) = recorded(name);
-        let (mut items, mut random) = (Items::new(), Random::new(1));
+        let mut items = Items::new();
+        let mut random = Random::new(1);
         let mut nodes = 0;
         for (round, len) in (0..8).zip((50..).step_by(20)) {
             let both = [TreeId::FS, OTHER];
@@ -122,7 +123,8 @@ fn log_blocks_have_no_extent_and_stay_free_in_free_space_tree() {
         (transactions.tree_roots(), u64::from(transactions.volume().geometry().nodesize));
     let at_most = |tree: TreeId, at: Key| {
         let tree = tree_roots.tree(tree).unwrap();
-        let (store, off) = (tree_roots.store(), ReadAhead::Off);
+        let store = tree_roots.store();
+        let off = ReadAhead::Off;
         let cursor = userbtrfs_btree::Cursor::seek_back(store, &tree, &at, off).unwrap();
         cursor.item().unwrap().key
     };
@@ -167,7 +169,9 @@ fn blocks_that_superblock_leads_to_are_not_overwritten() {
         let (device, transactions) = recorded(name);
         let taken = take_all_but(&transactions, 3 << 20);
         assert!(!taken.is_empty());
-        let (mut kept, mut left, mut rounds) = (Vec::new(), Vec::new(), 0);
+        let mut kept = Vec::new();
+        let mut left = Vec::new();
+        let mut rounds = 0;
         let mut used_again = 0;
         // Until nothing is free but what the superblock leads to.
         while log(&transactions, TreeId::FS, &mut attributes(rounds * 50..rounds * 50 + 400, 300))

@@ -29,7 +29,8 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn play(others: &[Part], here: Part) -> (Arc<World>, u64) {
     let world = Arc::new(World::new());
     let start = |other: &Part| {
-        let (world, other) = (Arc::clone(&world), *other);
+        let world = Arc::clone(&world);
+        let other = *other;
         thread::spawn(move || other(&world))
     };
     let threads: Vec<_> = others.iter().map(start).collect();
@@ -159,7 +160,8 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
         let world = Arc::new(World::new());
         let extent = Arc::new((Mutex::new(Class::InodeState, false), Condvar::new()));
         let transaction_guard = world.transaction_state.join(JoinKind::Operation).expect(SOUND);
-        let (worker, done) = (Arc::clone(&world), Arc::clone(&extent));
+        let worker = Arc::clone(&world);
+        let done = Arc::clone(&extent);
         let worker = thread::spawn(move || {
             assert_eq!(worker.change(JoinKind::Finish).expect(SOUND), FIRST);
             *done.0.lock() = true;

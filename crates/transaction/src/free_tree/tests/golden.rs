@@ -32,7 +32,8 @@ fn groups(tree_roots: &TreeRoots) -> Vec<Range<u64>> {
 
 #[test]
 fn golden_free_space_is_what_no_extent_uses() {
-    let (mut ranges, mut bitmaps) = (0, 0);
+    let mut ranges = 0;
+    let mut bitmaps = 0;
     for golden in Golden::all().expect("there are some") {
         let folder = TempDir::new().expect("room");
         let image = folder.path().join("image");

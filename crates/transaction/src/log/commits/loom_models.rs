@@ -16,7 +16,8 @@ fn explore(preemptions: usize, parts: &'static [Part], least: u64) {
     builder.check(move || {
         let world = Arc::new(World::new());
         let start = |(index, part): (usize, &Part)| {
-            let (world, part) = (Arc::clone(&world), *part);
+            let world = Arc::clone(&world);
+            let part = *part;
             thread::spawn(move || part(&world, 1 << index))
         };
         let (here, others) = parts.split_last().expect("there are some");

@@ -28,7 +28,8 @@ fn change_while_log_commit_is_written_belongs_to_next_log_commit() {
     assert_eq!(second, first + 1);
     let (done, ends) = channel();
     thread::scope(|scope| {
-        let (world, of_first) = (&world, done.clone());
+        let world = &world;
+        let of_first = done.clone();
         scope.spawn(move || {
             let ended = matches!(world.commits.join(first), JoinOutcome::Ended(Ok(())));
             of_first.send((first, ended)).unwrap();
@@ -66,7 +67,8 @@ fn log_commit_failure_fails_later_log_commits_until_renew() {
 #[test]
 fn leader_waits_for_pending_io_of_its_log_commit() {
     let world = World::new();
-    let (log_transid, pending_io) = (world.change(1), world.commits.pending_io());
+    let log_transid = world.change(1);
+    let pending_io = world.commits.pending_io();
     let leader = world.commits.try_lead(log_transid).unwrap();
     assert!(world.commits.try_lead(log_transid).is_none(), "there is one leader");
     leader.close();

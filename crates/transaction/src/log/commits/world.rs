@@ -112,7 +112,8 @@ impl World {
         assert!(!self.is_written.swap(true, Ordering::Relaxed), "one writes at a time");
         self.led.fetch_add(1, Ordering::Relaxed);
         let memory = self.memory.lock();
-        let (written, given) = (*memory, *self.given.lock());
+        let written = *memory;
+        let given = *self.given.lock();
         lead.close();
         drop(memory);
         then();

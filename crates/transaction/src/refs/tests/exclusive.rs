@@ -16,7 +16,8 @@ const SNAPSHOT: Backref = Backref::SharedLeaf(Logical(77));
 /// An extent of transaction 7.
 fn item(backrefs: &[(Backref, u32)]) -> ExtentItem {
     let refs = backrefs.iter().map(|(_, count)| u64::from(*count)).sum();
-    let (flags, level) = (ExtentFlags::DATA, MetadataLevel::None);
+    let flags = ExtentFlags::DATA;
+    let level = MetadataLevel::None;
     let mut item = ExtentItem { refs, generation: 7, flags, level, inline: Vec::new() };
     for (backref, count) in backrefs {
         inline::insert(&mut item, *backref, *count);

@@ -94,7 +94,8 @@ fn tree() -> MapItems {
 
 /// Runs heads and compares the references in the items with a sum.
 fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]) {
-    let (mut items, mut model) = (tree(), BTreeMap::<Backref, i64>::new());
+    let mut items = tree();
+    let mut model = BTreeMap::<Backref, i64>::new();
     let keyed = items.clone();
     for round in rounds {
         let before = model.clone();
@@ -272,7 +273,8 @@ fn count_below_sum_of_references_is_damage() {
 
 #[test]
 fn a_block_has_one_reference_of_each_tree() {
-    let (extent, backref) = (Extent::Block { logical: AT, level: 0 }, Backref::Tree(TreeId::FS));
+    let extent = Extent::Block { logical: AT, level: 0 };
+    let backref = Backref::Tree(TreeId::FS);
     let mut items = tree();
     run_in(&mut items, &head(extent, true, &[(backref, 1)]), FORM).expect("room");
     let found = damage(run_in(&mut items, &head(extent, false, &[(backref, 1)]), FORM));

@@ -52,7 +52,8 @@ fn written_superblock(batch: &[Request]) -> Option<Superblock> {
 fn synced_items_are_on_device_whatever_other_threads_do() {
     let device = Arc::new(image("fresh").to_device());
     let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
-    let (is_done, in_full) = (AtomicBool::new(false), AtomicU64::new(0));
+    let is_done = AtomicBool::new(false);
+    let in_full = AtomicU64::new(0);
     let work = |thread: u64| {
         for turn in 0..40 {
             let edits = attributes([thread * 1000 + turn], 100);
@@ -169,7 +170,8 @@ fn until(condition: impl Fn() -> bool) {
 #[test]
 fn log_superblock_is_written_after_previous_one() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
-    let (changed, waits) = (Condvar::new(), AtomicBool::new(false));
+    let changed = Condvar::new();
+    let waits = AtomicBool::new(false);
     let is_open = Mutex::new(Class::TransactionState, false);
     let held = Arc::new(Held { is_open, changed, waits });
     let holder = Arc::clone(&held);
@@ -177,7 +179,8 @@ fn log_superblock_is_written_after_previous_one() {
     let device = Watched { inner: Arc::clone(&recording) as _, watch };
     let transactions = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
     let generation = transactions.generation();
-    let (committed, logged) = (attributes(0..50, 100), attributes(50..90, 100));
+    let committed = attributes(0..50, 100);
+    let logged = attributes(50..90, 100);
     apply(&transactions, committed.clone());
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -186,7 +189,8 @@ fn log_superblock_is_written_after_previous_one() {
         until(|| held.waits.load(Ordering::Acquire));
         let before = recording.log().len();
         let mut edits = logged.clone();
-        let (transactions, done) = (&transactions, &done);
+        let transactions = &transactions;
+        let done = &done;
         let syncs = scope.spawn(move || {
             log(transactions, TreeId::FS, &mut edits).unwrap();
             done.store(true, Ordering::Release);
@@ -207,7 +211,8 @@ fn log_superblock_is_written_after_previous_one() {
     assert_eq!((first.generation, first.log_root), (generation, None));
     assert_eq!(second.generation, generation);
     let mut stripped = second.clone();
-    (stripped.log_root, stripped.log_root_level) = (None, 0);
+    stripped.log_root = None;
+    stripped.log_root_level = 0;
     let bytes = [&stripped, first].map(|superblock| superblock.encode(SUPERBLOCK_OFFSETS[0]));
     assert!(bytes[0] == bytes[1], "nothing else is changed");
     shows(&recording.recording().end(), TreeId::FS, &[committed, logged].concat());

@@ -99,7 +99,8 @@ fn all_syncs_of_failed_log_commit_return_error() {
     device.arm(Fault { lasting: true, ..fault(Operation::Flush, 0) });
     thread::scope(|scope| {
         for thread in 0..8 {
-            let (transactions, all_have_logged) = (&transactions, &all_have_logged);
+            let transactions = &transactions;
+            let all_have_logged = &all_have_logged;
             scope.spawn(move || {
                 let handle = transactions.start(HandleKind::Operation).unwrap();
                 let mut edits = attributes([thread], 100);

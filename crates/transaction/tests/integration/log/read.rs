@@ -33,7 +33,8 @@ fn open(image: &SparseImage) -> Volume {
 fn read_log_of(volume: &Volume) -> Option<Log> {
     let superblock = volume.superblock();
     let generation = superblock.generation + 1;
-    let (mut nodes, mut items) = (Vec::new(), Items::new());
+    let mut nodes = Vec::new();
+    let mut items = Items::new();
     let mut roots = Vec::new();
     let at = (superblock.log_root?, superblock.log_root_level, generation);
     walk(volume, at, &mut nodes, &mut |leaf| {
