@@ -215,7 +215,9 @@ impl TreeDrop {
         created: u64,
         position: Option<DropPosition>,
     ) -> Result<Self, DropError> {
-        let (path, converted, counts) = (Vec::new(), (Key::MIN, 0), DropCounts::default());
+        let path = Vec::new();
+        let converted = (Key::MIN, 0);
+        let counts = DropCounts::default();
         let mut walk = Self { tree: Arc::clone(tree), created, path, converted, counts };
         let arrivals = &ReadBlocks::default();
         let tools = SearchContext { tree, store, source, arrivals };
@@ -343,7 +345,8 @@ impl<'a> Step<'a> {
         if !refs.full_backref && !is_owner(self.tools, &node) {
             return Err(not_own(self.tools, child));
         }
-        let (backref, full_backref) = (self.walk.next_backref(), refs.full_backref);
+        let backref = self.walk.next_backref();
+        let full_backref = refs.full_backref;
         let end = child.expected.end;
         self.walk.path.push(DropNode { node, block, slot: 0, backref, full_backref, end });
         Ok(())
@@ -356,7 +359,8 @@ impl<'a> Step<'a> {
         let mut refs = look_up(self.tools, child)?;
         let node = self.load(child)?;
         let DropNode { block, slot, .. } = self.walk.last();
-        let (block, slot) = (NodeRef::clone(block), *slot);
+        let block = NodeRef::clone(block);
+        let slot = *slot;
         self.read_ahead(&block, slot, 0);
         if refs.refs > 1 {
             match self.drop_shared(child, &node)? {

@@ -1,5 +1,6 @@
-//! Subvolumes and snapshots: `subvolumes` lists them, `changes` makes and changes them,
-//! and `cleaner` drops those that were deleted. Their names in directories are in `inode/ops/subvolume`, their roots in the transaction crate.
+//! Subvolumes and snapshots: `subvolumes` lists them, `changes` makes and changes them, and
+//! `cleaner` drops those that were deleted. Their names in directories are in
+//! `inode/ops/subvolume`, their roots in the transaction crate.
 //!
 //! 1. A subvolume without references is being deleted: it is hidden, and kept.
 //! 2. Paths of subvolumes are followed upwards with a bound: a loop of references is an error.

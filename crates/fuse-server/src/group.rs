@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn group_ends_with_its_last_mount_and_refuses_another() {
         let group = MountGroup::default();
-        let (first, second) = (group.join().unwrap(), group.join().unwrap());
+        let first = group.join().unwrap();
+        let second = group.join().unwrap();
         assert!(!first.leave() && !group.is_over(), "the second is served");
         let third = group.join().unwrap();
         drop(second);

@@ -362,7 +362,8 @@ mod tests {
         let rename = below(r#"{"rename":{"from":"a","to":"","kind":"no_replace"}}"#);
         assert_eq!(rename, r#"{"rename":{"from":"t1/x/a","to":"t1/x","kind":"no_replace"}}"#);
         let clone = below(
-            r#"{"clone":{"source":{"handle":2},"offset":0,"length":1,"object":{"path":"a"},"at":0}}"#,
+            r#"{"clone":{"source":{"handle":2},"offset":0,"length":1,"object":{"path":"a"},
+                "at":0}}"#,
         );
         assert!(clone.contains(r#"{"handle":10}"#) && clone.contains(r#"{"path":"t1/x/a"}"#));
         let tmpfile = below(r#"{"tmpfile":{"dir":"","handle":3,"mode":"0600"}}"#);

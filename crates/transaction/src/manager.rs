@@ -350,9 +350,9 @@ impl TransactionManager {
         self.context.reserve_now(self.context.bytes_for(items), references, ReservePolicy::Steal)
     }
 
-    /// Like [`TransactionManager::reserve`], for a change that adds or drops `references` references
-    /// of extents; `None` if there is not enough space at once, including what the next commit takes
-    /// for these. It waits for nothing, so the caller may hold locks of files.
+    /// Like [`TransactionManager::reserve`], for a change that adds or drops `references`
+    /// references of extents; `None` if there is not enough space at once, including what the next
+    /// commit takes for these. It waits for nothing, so the caller may hold locks of files.
     pub fn try_reserve_for_references(&self, items: u64, references: u64) -> Option<Reservation> {
         self.context.reserve_now(self.context.bytes_for(items), references, ReservePolicy::Normal)
     }

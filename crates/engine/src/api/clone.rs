@@ -9,8 +9,8 @@ use crate::units::SECTOR;
 
 impl File {
     /// Makes `len` bytes of this file, from `to` on, share the extents of `source` from `from` on,
-    /// like FICLONERANGE of Linux; 0 bytes mean up to the end of `source`. No data is copied, except
-    /// that of a file that is stored inline in the tree.
+    /// like FICLONERANGE of Linux; 0 bytes mean up to the end of `source`. No data is copied,
+    /// except that of a file that is stored inline in the tree.
     ///
     /// The file grows as needed. The clone shows the source as it was at one moment: writers of the
     /// source wait meanwhile. It is visible at once to every call, and durable after a commit, or
@@ -19,8 +19,9 @@ impl File {
     /// # Errors
     /// Nothing is changed by
     /// - [`Error::Invalid`], if `from` or `to` is no sector boundary, the range ends beyond the end
-    ///   of `source` or beyond 2^63 - 1, or within a sector but not at the end of `source` and at or
-    ///   beyond that of this file, if the ranges overlap in one file, or if only one of the files has checksums;
+    ///   of `source` or beyond 2^63 - 1, or within a sector but not at the end of `source` and at
+    ///   or beyond that of this file, if the ranges overlap in one file, or if only one of the
+    ///   files has checksums;
     /// - [`Error::OtherFilesystem`], if `source` is in another filesystem;
     /// - [`Error::NotPermitted`], if the file is immutable or append-only, and
     ///   [`Error::ReadOnly`], if its subvolume or the filesystem is read-only.
@@ -44,10 +45,10 @@ impl File {
         self.sharer(source)?.dedupe_range(&source.pages, &self.pages, range)
     }
 
-    /// Shares as much of a range as [`File::copy_from`] would copy and as can be shared, and returns
-    /// how many bytes, from the start of the range: whole sectors, or all up to the end of `source`
-    /// if this file ends there, too. Returns 0 if nothing can be shared: if an offset is no sector
-    /// boundary, or only one of the files has checksums. The rest can be copied.
+    /// Shares as much of a range as [`File::copy_from`] would copy and as can be shared, and
+    /// returns how many bytes, from the start of the range: whole sectors, or all up to the end of
+    /// `source` if this file ends there, too. Returns 0 if nothing can be shared: if an offset is
+    /// no sector boundary, or only one of the files has checksums. The rest can be copied.
     pub fn share_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<u64> {
         let left = source.len().saturating_sub(from);
         let len = len.min(left);
@@ -82,7 +83,8 @@ impl Filesystem {
     /// # Errors
     /// Those of [`File::clone_range`]. A file that existed may be empty after an error.
     pub fn clone_file(&self, source: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Result<()> {
-        let (from, path) = (self.open_file(source)?, target.as_ref());
+        let from = self.open_file(source)?;
+        let path = target.as_ref();
         let to = match self.open_file(path) {
             Err(Error::NotFound) => {
                 let (dir, name) = self.open_parent_of_file(path)?;

@@ -125,8 +125,8 @@ impl Dir {
         ops::rmdir(dir.namespace(), dir.id(), name)
     }
 
-    /// Removes the content of this directory recursively, subvolumes with all of theirs, but not the
-    /// directory itself. The first failure ends it.
+    /// Removes the content of this directory recursively, subvolumes with all of theirs, but not
+    /// the directory itself. The first failure ends it.
     pub fn remove_content(&self) -> Result<()> {
         self.remove_content_with(|_, error| Err(error)).map(drop)
     }
@@ -168,7 +168,8 @@ impl Dir {
 
     /// Renames a name of this directory to a name of a directory in the same subvolume; the name of
     /// a subvolume also to one in another. A subvolume replaces an empty directory only, and is not
-    /// exchanged ([`Error::Unsupported`]). A whiteout gets the owner of new inodes in this directory.
+    /// exchanged ([`Error::Unsupported`]). A whiteout gets the owner of new inodes in this
+    /// directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.check_same(to.inode())?;
         let kind = match mode {

@@ -47,7 +47,8 @@ impl Writable<'_> {
         let reservation = self.reserve_for_snapshot(source)?;
         let (id, generation) =
             ops::add_subvolume(self.namespace, dir, name, |handle, id, name| {
-                let (uuid, created) = (Uuid::new_v4(), clock::now());
+                let uuid = Uuid::new_v4();
+                let created = clock::now();
                 let new = NewSnapshot { source, id, name, uuid, created, read_only, reservation };
                 subvolume::snapshot_at_commit(handle, new);
                 Ok(())

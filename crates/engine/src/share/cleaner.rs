@@ -2,8 +2,8 @@
 //!
 //! 1. A subvolume is queued when it is deleted, and when a filesystem is opened in which an earlier
 //!    mount left it.
-//! 2. Its tree is dropped once its deletion is durable and none of its inodes is used: nothing reads
-//!    the tree then, and nothing changes it.
+//! 2. Its tree is dropped once its deletion is durable and none of its inodes is used: nothing
+//!    reads the tree then, and nothing changes it.
 //! 3. A stop takes effect between two steps. What is left is dropped after the next opening, by us
 //!    or by Linux.
 //! 4. A tree that cannot be dropped is left, too; the others are dropped.

@@ -258,7 +258,8 @@ fn copy_at_sector_boundaries_takes_no_space() {
         let before = free();
         let from = File::open(root.join("from")).unwrap();
         let to = open_new(&root.join("to"), OFlags::empty());
-        let (mut at, mut end) = (0, 8192);
+        let mut at = 0;
+        let mut end = 8192;
         while at < bytes.len() as u64 {
             let left = bytes.len() - usize::try_from(at).unwrap();
             let copied = copy_file_range(&from, Some(&mut at), &to, Some(&mut end), left);

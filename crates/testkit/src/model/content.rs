@@ -207,7 +207,8 @@ mod tests {
                     plain.resize(first, 0);
                 }
                 2 if start + length / 2 <= content.size() => {
-                    let (at, length) = (random.below(LENGTH), length / 2);
+                    let at = random.below(LENGTH);
+                    let length = length / 2;
                     let source = content.clone();
                     content.clone_from(at, &source, start, length);
                     let copied = plain[first..first + index(length)].to_vec();

@@ -34,7 +34,8 @@ impl Model {
 
     fn clone_range(&mut self, source: &Object, object: &Object, range: Range) -> Outcome {
         let (from, to) = self.both_files(source, object)?;
-        let (ours, theirs) = (self.bytes_of(from).clone(), self.bytes_of(to));
+        let ours = self.bytes_of(from).clone();
+        let theirs = self.bytes_of(to);
         let Range { offset, length, at } = range;
         check_ends(offset, length, at)?;
         self.check_checksums(from, to)?;
@@ -59,7 +60,8 @@ impl Model {
     /// Returns whether both ranges hold the same bytes.
     fn dedupe(&self, source: &Object, object: &Object, range: Range) -> Outcome<bool> {
         let (from, to) = self.both_files(source, object)?;
-        let (ours, theirs) = (self.bytes_of(from), self.bytes_of(to));
+        let ours = self.bytes_of(from);
+        let theirs = self.bytes_of(to);
         let Range { offset, length, at } = range;
         check_ends(offset, length, at)?;
         let left = |content: &Content, start: u64| {

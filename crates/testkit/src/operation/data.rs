@@ -88,8 +88,8 @@ impl Choices {
         }
     }
 
-    /// Returns the offset and the length of a part of a file: usually of whole sectors, or up to its
-    /// end.
+    /// Returns the offset and the length of a part of a file: usually of whole sectors, or up to
+    /// its end.
     fn part_of(&mut self, file: &Object) -> (u64, u64) {
         let content = self.content(file);
         let any = self.offset(&content);
@@ -179,7 +179,9 @@ pub(super) fn allocate(g: &mut Choices) -> Operation {
 }
 
 pub(super) fn clone(g: &mut Choices) -> Operation {
-    let (source, object, at) = (g.object(is_file), g.object(is_file), g.place_in_file());
+    let source = g.object(is_file);
+    let object = g.object(is_file);
+    let at = g.place_in_file();
     let (offset, length) = g.part_of(&source);
     if g.is_full() {
         return truncate(g);
@@ -188,7 +190,8 @@ pub(super) fn clone(g: &mut Choices) -> Operation {
 }
 
 pub(super) fn dedupe(g: &mut Choices) -> Operation {
-    let (source, object) = (g.object(is_file), g.object(is_file));
+    let source = g.object(is_file);
+    let object = g.object(is_file);
     let (offset, length) = g.part_of(&source);
     let at = if g.random.one_in(3) { g.place_in_file() } else { offset };
     Operation::Dedupe { source, offset, length, object, at }

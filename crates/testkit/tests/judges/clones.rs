@@ -51,8 +51,10 @@ fn writable(image: &Path) -> Filesystem {
 /// Changes one of two files of each pair, and shares more of their extents.
 fn change(fs: &Filesystem) {
     for name in ["plain", "sparse", "ahead", "nocow", "packed"] {
-        let (file, twin) = (fs.open_file(name).unwrap(), fs.open_file(format!("{name}2")).unwrap());
-        let (mut ours, theirs) = (file.read_all().unwrap(), twin.read_all().unwrap());
+        let file = fs.open_file(name).unwrap();
+        let twin = fs.open_file(format!("{name}2")).unwrap();
+        let mut ours = file.read_all().unwrap();
+        let theirs = twin.read_all().unwrap();
         assert!(ours == theirs, "{name}: as cloned by Linux");
         let bytes = pattern::bytes(7, 0, 10_000);
         file.write_all_at(&bytes, 50_000).unwrap();
@@ -74,7 +76,8 @@ fn change(fs: &Filesystem) {
         assert!(file.read_all().unwrap() == ours && twin.read_all().unwrap() == theirs, "{name}");
     }
     // Across subvolumes, and of inline data.
-    let (sub, inline) = (fs.open_file("sub/packed").unwrap(), fs.open_file("inline").unwrap());
+    let sub = fs.open_file("sub/packed").unwrap();
+    let inline = fs.open_file("inline").unwrap();
     sub.clone_range(&fs.open_file("plain2").unwrap(), 0, 128 * KIB, 64 * KIB).unwrap();
     sub.clone_range(&inline, 0, 0, 500 * KIB).unwrap();
     fs.clone_file("inline", "inline3").unwrap();
@@ -136,7 +139,8 @@ fn files_of_two_subvolumes_that_share_new_extents_are_logged_each() {
     let fs = open_to_write(device.clone());
     let sub = fs.open_dir("sub").unwrap();
     let file = |dir: &Dir, name: &[u8]| dir.create(name, 0o644).unwrap().open().unwrap();
-    let (a, b) = (file(&fs.root(), b"a"), file(&sub, b"b"));
+    let a = file(&fs.root(), b"a");
+    let b = file(&sub, b"b");
     fs.commit().unwrap();
     let before = fs.stats().log.log_commits;
     a.write_all_at(&pattern::bytes(1, 0, 256 << 10), 0).unwrap();
@@ -171,7 +175,8 @@ fn cut_of_a_clone_leaves_a_prefix_of_it() {
         let device = Arc::new(RecordingDevice::on(&base));
         let fs = open_to_write(device.clone());
         let file = |name: &str| fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
-        let (source, target) = (file("source"), file("target"));
+        let source = file("source");
+        let target = file("target");
         // Many extents: every second sector.
         for at in (0..1500).map(|number| number * 8 * KIB) {
             source.write_all_at(&pattern::bytes(1, at, 4096), at).unwrap();
@@ -189,7 +194,8 @@ fn cut_of_a_clone_leaves_a_prefix_of_it() {
         fs.abandon();
         let recording = device.recording();
         let cuts = states(&recording, Choice::EveryPrefix).filter(|it| it.completed >= begin);
-        let (step, mut judged) = (if is_torture() { 1 } else { 7 }, 0);
+        let step = if is_torture() { 1 } else { 7 };
+        let mut judged = 0;
         for state in cuts.step_by(step) {
             judged += 1;
             let what = format!("{}: after {} events", made.name, state.completed);

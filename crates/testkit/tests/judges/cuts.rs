@@ -319,7 +319,8 @@ fn with_snapshots(made: &Made, seed: u64) -> Workload {
         let log = device.log();
         let shown = walk_ours::walk(&filesystem).unwrap();
         let model = Model::new(made.options.nodesize);
-        let (end, superblocks) = (log.len(), superblocks(&log));
+        let end = log.len();
+        let superblocks = superblocks(&log);
         assert!(commits.last().is_none_or(|last| last.superblocks + 1 == superblocks));
         commits.push(Commit { end, superblocks, shown, model, since: None });
     };

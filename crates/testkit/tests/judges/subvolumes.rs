@@ -69,7 +69,8 @@ impl Image {
 fn snapshot_has_all_that_was_written_before_and_nothing_after() {
     skip_unless_linux!();
     let image = Image::new();
-    let (root, source) = (image.root(), image.id("/data"));
+    let root = image.root();
+    let source = image.id("/data");
     let late = image.filesystem.open_file("/data/files/file 1").unwrap();
     late.append(b"before").unwrap();
     root.snapshot(b"read-only", source, true).unwrap();
@@ -97,7 +98,8 @@ fn snapshot_has_all_that_was_written_before_and_nothing_after() {
 fn both_sides_of_snapshots_are_changed_in_later_transactions() {
     skip_unless_linux!();
     let image = Image::new();
-    let (root, mut source) = (image.root(), image.id("/data"));
+    let root = image.root();
+    let mut source = image.id("/data");
     for round in 0..12_u32 {
         let name = format!("snapshot {round}");
         let made = root.snapshot(name.as_bytes(), source, round % 4 == 3).unwrap();
@@ -251,7 +253,8 @@ fn thousand_snapshots_of_one_subvolume() {
     skip_unless_linux!();
     const SNAPSHOTS: usize = 1000;
     let image = Image::new();
-    let (root, source) = (image.root(), image.id("/data"));
+    let root = image.root();
+    let source = image.id("/data");
     let dir = root.create_dir(b"snapshots", 0o755).unwrap();
     for number in 0..SNAPSHOTS {
         image.filesystem.write("/data/number", number.to_string()).unwrap();
@@ -293,7 +296,8 @@ fn snapshots_beside_writers_do_not_change() {
     let is_stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
     let taken: Vec<_> = std::thread::scope(|scope| {
         for (thread, name) in [(1_u64, "in place"), (2, "copied"), (3, "in place")] {
-            let (filesystem, is_stopped) = (&image.filesystem, &is_stopped);
+            let filesystem = &image.filesystem;
+            let is_stopped = &is_stopped;
             scope.spawn(move || {
                 let file = filesystem.open_file(format!("/data/{name}")).unwrap();
                 for round in 0_u64.. {
@@ -362,7 +366,8 @@ fn tree_with_subvolumes_is_removed_recursively() {
 fn bad_requests_are_refused() {
     skip_unless_linux!();
     let image = Image::new();
-    let (root, source) = (image.root(), image.id("/data"));
+    let root = image.root();
+    let source = image.id("/data");
     image.filesystem.write("/file", b"").unwrap();
     let long = [b'n'; 256];
     for name in [&b""[..], b".", b"..", b"a/b"] {
@@ -430,7 +435,7 @@ fn files_synced_in_new_subvolumes_are_there_after_a_crash() {
     btrfs_check(&path).unwrap();
 }
 
-/// What happens to a subvolume that was deleted, and a file in it, stays out of logs.
+/// A file in a deleted subvolume is not logged, also in later transactions.
 #[test]
 fn file_synced_in_a_deleted_subvolume_is_no_trouble() {
     skip_unless_linux!();

@@ -1,4 +1,4 @@
-//! What is kept of subvolumes for the running transaction.
+//! The state of subvolumes in the running transaction: ids, and snapshots to be made.
 
 use userbtrfs_format::{Timestamp, TreeId};
 use userbtrfs_sync::{Class, Mutex};

@@ -1,5 +1,5 @@
-//! Extents of a transaction that files share by a clone: after a crash, fsynced data exists with its
-//! checksums, for us and for Linux.
+//! Extents of a transaction that files share by a clone: after a crash, fsynced data exists with
+//! its checksums, for us and for Linux.
 
 use std::ops::Range;
 use std::thread;
@@ -49,7 +49,8 @@ fn two_files_share_new_extents() {
     for part in [false, true] {
         let lab = Lab::new();
         lab.fs.commit().unwrap();
-        let (a, b) = (lab.create("a"), lab.create("b"));
+        let a = lab.create("a");
+        let b = lab.create("b");
         a.write_at(&pattern(1, 256 << 10), 0).unwrap();
         if part {
             share((&a, 64 * KIB..128 * KIB), (&b, 0));
@@ -110,7 +111,8 @@ fn files_cloned_by_many_while_others_sync_have_all_checksums() {
                 let mut random = Random(seed);
                 for round in 0..40 {
                     let source = &files[usize::try_from(random.below(FILES as u64)).unwrap()];
-                    let (from, to) = (random.below(32) * 4 * KIB, random.below(32) * 4 * KIB);
+                    let from = random.below(32) * 4 * KIB;
+                    let to = random.below(32) * 4 * KIB;
                     let len = (1 + random.below(24)) * 4 * KIB;
                     let is_own = source.inode().id() == own.inode().id();
                     if is_own && from.abs_diff(to) < len {

@@ -23,7 +23,8 @@ impl FilePages {
             return Ok(delta);
         }
         let edges = self.edges(tree_roots, offset, offset + bytes.len() as u64)?;
-        let (mut delta, mut done) = (Delta::default(), 0);
+        let mut delta = Delta::default();
+        let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let len = (BLOCK - to_usize(at % BLOCK as u64)).min(bytes.len() - done);
@@ -43,7 +44,8 @@ impl FilePages {
     ) -> Result<Delta> {
         let zeros = Buffer::zeroed(to_usize((end - start).min(BLOCK as u64)));
         let edges = self.edges(tree_roots, start, end)?;
-        let (mut delta, mut at) = (Delta::default(), start);
+        let mut delta = Delta::default();
+        let mut at = start;
         while at < end {
             let len = (BLOCK as u64 - at % BLOCK as u64).min(end - at);
             delta = delta.plus(self.copy_in(at, &zeros[..to_usize(len)], &edges));

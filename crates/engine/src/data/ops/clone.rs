@@ -51,7 +51,8 @@ impl FileOps {
         mut done: u64,
         times: Times,
     ) -> Result<u64> {
-        let (context, purpose) = (&self.context, Purpose::Clone(times));
+        let context = &self.context;
+        let purpose = Purpose::Clone(times);
         // The dirty data of the target that is replaced was written, if the clone fails half-way.
         self.write_back(pair.target)?;
         self.write_back(pair.source)?;

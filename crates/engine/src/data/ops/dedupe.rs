@@ -105,8 +105,10 @@ impl FileOps {
     /// Returns true if a part of both ranges holds the same bytes. The caller holds both ranges.
     fn is_equal(&self, pair: &FilePair<'_>, range: &ShareRange, part: Range<u64>) -> Result<bool> {
         let len = to_usize((part.end - part.start).min(PART));
-        let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
-        let (tree_roots, mut at) = (self.context.tree_roots(), part.start);
+        let mut ours = vec![0; len];
+        let mut theirs = vec![0; len];
+        let tree_roots = self.context.tree_roots();
+        let mut at = part.start;
         while at < part.end {
             let len = to_usize((part.end - at).min(PART));
             pair.source.read_locked(tree_roots, range.from + at, &mut ours[..len])?;

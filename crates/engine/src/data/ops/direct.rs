@@ -79,7 +79,8 @@ pub(in crate::data) fn write_through(
         return Ok(false);
     }
     let bytes_end = at + bytes.len() as u64;
-    let (start, end) = (sector_start(at), sector_end(bytes_end));
+    let start = sector_start(at);
+    let end = sector_end(bytes_end);
     let need = with_a_cut(delalloc.context.costs.need(Delta { sectors: 0, runs: 1 }));
     let reserved = delalloc.reserve_need(need)?;
     let _one = pages.writeback.lock();

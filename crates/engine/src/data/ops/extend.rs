@@ -26,7 +26,8 @@ pub(in crate::data) fn settle_end<'a>(
         return Ok(None);
     }
     let growing = pages.grow();
-    let (last, end) = (sector_start(size), sector_end(size));
+    let last = sector_start(size);
+    let end = sector_end(size);
     // The bytes on disk beyond the end of a file may be anything, and inline data has no
     // extents behind it: nor has data in flight that becomes inline, and lands before this.
     let may_be_inline = || size <= INLINE_MAX && pages.unfinished_from(0) == Some(0);
@@ -48,7 +49,8 @@ pub(in crate::data) fn redirty_end(
     pages: &Arc<FilePages>,
     size: u64,
 ) -> Result<()> {
-    let (last, end) = (sector_start(size), sector_end(size));
+    let last = sector_start(size);
+    let end = sector_end(size);
     let redirty = |tree_roots: &TreeRoots| pages.redirty(tree_roots, last, end);
     delalloc.change(pages, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
     Ok(())

@@ -90,7 +90,8 @@ impl FileOps {
         times: Times,
         unwanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<()> {
-        let (first, last) = (sector_end(range.start), sector_start(range.end));
+        let first = sector_end(range.start);
+        let last = sector_start(range.end);
         self.zero_part(pages, range.start..first.min(range.end), times)?;
         if first <= last {
             self.zero_part(pages, last..range.end, times)?;
@@ -105,7 +106,8 @@ impl FileOps {
 
     /// Writes zeros over a part of a sector, if that holds data.
     fn zero_part(&self, pages: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
-        let (start, end) = (range.start, range.end.min(pages.size()));
+        let start = range.start;
+        let end = range.end.min(pages.size());
         if start >= end {
             return Ok(());
         }
@@ -140,7 +142,8 @@ impl FileOps {
         let size = pages.size();
         // Also if the size stays: a file with inline data has no extents behind it.
         let _growing = settle_end(&self.delalloc, pages, range.end)?;
-        let (mut at, end) = (sector_start(range.start), sector_end(range.end));
+        let mut at = sector_start(range.start);
+        let end = sector_end(range.end);
         let mut data = self.reserve_for_holes(pages, at..end, is_hole)?;
         let grown = self.context.nodes.reserve(1)?;
         while at < end {

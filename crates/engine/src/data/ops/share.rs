@@ -6,7 +6,8 @@
 //! 2. Extents are shared in steps, each in a transaction of its own, from the start of the range to
 //!    its end. An error leaves the parts before it shared.
 //! 3. The locks are kept from one step to the next, so that the source does not change meanwhile,
-//!    unless space or memory is short: whoever waits for these holds no lock of a file's data.
+//!    unless space or memory is short: a thread that waits for these holds no lock of a file's
+//!    data.
 //! 4. All of a step that can fail is done before anything changes.
 //! 5. A part of an extent is a reference of its own. The checksums stay where they are: they belong
 //!    to the extent.
@@ -162,7 +163,8 @@ impl Step {
     ) -> Result<Next> {
         let mut parts = Vec::new();
         let source = pair.source.backing_extents();
-        let (start, end) = (range.from + done, range.from + range.sectors());
+        let start = range.from + done;
+        let end = range.from + range.sectors();
         let mut segments = ExtentMaps::new(context.tree_roots(), &source, start, end);
         let mut at = start;
         while parts.len() < most {
@@ -176,7 +178,8 @@ impl Step {
             }
             at = segment.end;
             let place = |offset: u64| offset - range.from + range.to;
-            let (start, end) = (place(segment.start), place(segment.end));
+            let start = place(segment.start);
+            let end = place(segment.end);
             parts.push(ExtentMap { start, end, kind: segment.kind });
         }
         let end = range.to + (at - range.from);
@@ -269,7 +272,8 @@ fn extents(
 ) -> Result<(Vec<ExtentMap>, u64)> {
     let source = pages.backing_extents();
     let mut segments = ExtentMaps::new(context.tree_roots(), &source, range.start, range.end);
-    let (mut found, mut end) = (Vec::new(), range.start);
+    let mut found = Vec::new();
+    let mut end = range.start;
     while found.len() < most {
         let Some(segment) = segments.next()? else { break };
         end = segment.end;
@@ -286,13 +290,15 @@ fn replacing(
     old: &[ExtentMap],
     keeps: impl Fn(&ExtentMap, &ExtentMap) -> bool,
 ) -> (Vec<ExtentMap>, u64) {
-    let (mut parts, mut bytes) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut bytes = 0;
     let mut old = old.iter().peekable();
     for new in new {
         // The start of a part that is not complete.
         let mut open = None;
         while let Some(before) = old.peek().filter(|before| before.start < new.end) {
-            let (start, end) = (before.start.max(new.start), before.end.min(new.end));
+            let start = before.start.max(new.start);
+            let end = before.end.min(new.end);
             let replaced = before.part(start, end);
             if keeps(&new.part(start, end), &replaced) {
                 parts.extend(open.take().map(|from| new.part(from, start)));
@@ -328,7 +334,8 @@ mod tests {
             bytes,
             ram_bytes: 64 * SECTOR,
         };
-        let (start, end) = (start * SECTOR, end * SECTOR);
+        let start = start * SECTOR;
+        let end = end * SECTOR;
         ExtentMap { start, end, kind: ExtentMapKind::Regular(extent, None) }
     }
 
@@ -350,7 +357,8 @@ mod tests {
     #[test]
     fn kept_extents_split_the_parts_around_them() {
         let shared = extent(0, 8, 1 << 20);
-        let (a, b) = (2 * SECTOR, 5 * SECTOR);
+        let a = 2 * SECTOR;
+        let b = 5 * SECTOR;
         let old = [hole(0, 2), shared.part(a, b), extent(5, 8, 2 << 20)];
         let (parts, bytes) = replacing(&[shared.clone()], &old, |new, old| new.kind == old.kind);
         assert_eq!(parts, [shared.part(0, a), shared.part(b, 8 * SECTOR)]);

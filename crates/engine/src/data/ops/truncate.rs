@@ -62,7 +62,8 @@ pub(in crate::data) fn shrink(
 
 /// Zeros the last sector beyond the end of a file.
 fn zero_tail(delalloc: &Delalloc, pages: &Arc<FilePages>, size: u64) -> Result<()> {
-    let (last, end) = (sector_start(size), sector_end(size));
+    let last = sector_start(size);
+    let end = sector_end(size);
     if last < end && delalloc.context.holds_data(pages, last..end)? {
         redirty_end(delalloc, pages, size)?;
     }

@@ -39,13 +39,15 @@ impl FileOps {
     ) -> Result<usize> {
         self.context.transactions.check()?;
         let bytes = reachable(offset, bytes)?;
-        let (mut done, mut ended) = (0, Ok(()));
+        let mut done = 0;
+        let mut ended = Ok(());
         if offset + bytes.len() as u64 <= pages.size() {
             (done, ended) = self.write_parts(pages, offset, bytes, (MayExtend::Refused, times));
         }
         if done < bytes.len() && ended.is_ok() {
             let _operation = pages.inode().lock_operation();
-            let (at, rest) = (offset + done as u64, &bytes[done..]);
+            let at = offset + done as u64;
+            let rest = &bytes[done..];
             let (more, end) = self.write_parts(pages, at, rest, (MayExtend::Allowed, times));
             (done, ended) = (done + more, end);
         }
@@ -107,7 +109,8 @@ impl FileOps {
         bytes: &[u8],
         how: (MayExtend, Times),
     ) -> (usize, Result<()>) {
-        let (mut done, mut part_max) = (0, self.part_max());
+        let mut done = 0;
+        let mut part_max = self.part_max();
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = first_part(at, &bytes[done..], part_max);

@@ -232,7 +232,8 @@ pub(in crate::inode) fn new_entry(
     name: &[u8],
     inode: &Inode,
 ) -> Arc<Entry> {
-    let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
+    let kind = DirEntryKind::from(inode.kind());
+    let target = EntryTarget::Inode(inode.number());
     Arc::new(Entry { index, name: name.into(), kind, target, transid: operation.generation() })
 }
 

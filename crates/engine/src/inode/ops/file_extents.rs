@@ -124,7 +124,8 @@ fn change_file_by(
     reservation: Option<Reservation>,
     change: impl FnOnce(&mut FileChange<'_>),
 ) -> Result<()> {
-    let (mut state, id) = (inode.living()?, inode.id());
+    let mut state = inode.living()?;
+    let id = inode.id();
     operation.change_state(inode, &mut state, |state| {
         change(&mut FileChange { operation, id, state });
     });

@@ -265,9 +265,11 @@ pub(crate) fn start_of_last(inodes: &Inodes, inode: &Inode, keep: u64, most: usi
 /// before `from`.
 fn last_extents(inodes: &Inodes, inode: &Inode, from: u64, most: usize) -> Result<StoredExtents> {
     let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
-    let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
+    let mut found = Vec::new();
+    let mut last = Some(u64::MAX);
     while let Some(offset) = last.filter(|_| found.len() < most) {
-        let (store, tree) = (inodes.tree_roots.store(), inode.tree());
+        let store = inodes.tree_roots.store();
+        let tree = inode.tree();
         let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
         let item = cursor.item().filter(|item| {
             let key = item.key;
@@ -393,7 +395,8 @@ fn lose_last_name(operation: &Operation<'_>, inode: InodeId, state: &mut State) 
         state.set_listed(true);
         return UnlinkOutcome::Kept;
     }
-    let (bytes, extents) = (state.item.nbytes, state.item.nbytes / SECTOR);
+    let bytes = state.item.nbytes;
+    let extents = state.item.nbytes / SECTOR;
     let goes_at_once = || bytes <= AT_ONCE && (extents == 0 || operation.expects(extents));
     if !state.pending().created && !goes_at_once() {
         state.set_listed(true);

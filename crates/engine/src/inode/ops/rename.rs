@@ -99,13 +99,15 @@ pub(crate) fn rename(
     namespace.inodes.log_tracker.wait_for_pause();
     let (old_dir, new_dir) =
         (directory_to_change(namespace, old_dir)?, directory_to_change(namespace, new_dir)?);
-    let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
+    let from = Place { dir: &old_dir, name: old };
+    let to = Place { dir: &new_dir, name: new };
     let mut reservation = namespace.inodes.reserve_for_name(RENAME_ITEMS)?;
     loop {
         let moved = occupant(&namespace.inodes, from)?.ok_or(Error::NotFound)?;
         check_new_name(new)?;
         let there = occupant(&namespace.inodes, to)?;
-        let (moved, there) = (&moved, there.as_ref());
+        let moved = &moved;
+        let there = there.as_ref();
         let rename = Rename { namespace, from, to, kind, moved, there };
         if let Some(fate) = rename.run(&mut reservation)? {
             if let Some(there) = there {
@@ -264,7 +266,10 @@ impl Rename<'_> {
         there: Option<&Arc<Entry>>,
         reservation: &mut Option<Reservation>,
     ) -> Result<UnlinkOutcome> {
-        let (namespace, from, to, moved) = (self.namespace, self.from, self.to, &self.moved.inode);
+        let namespace = self.namespace;
+        let from = self.from;
+        let to = self.to;
+        let moved = &self.moved.inode;
         if there.is_none() {
             check_room_for_entry(&namespace.inodes, to.dir, to.name)?;
         }
@@ -321,7 +326,8 @@ impl Rename<'_> {
         let there = self.there.map(|there| there.inode.id());
         let moving: Vec<_> =
             dirs.into_iter().chain([self.moved.inode.id()]).chain(there).chain(whiteout).collect();
-        let (log_tracker, running) = (operation.log_tracker(), operation.generation());
+        let log_tracker = operation.log_tracker();
+        let running = operation.generation();
         log_tracker.depart(running, partings, &moving);
         let changed = change();
         log_tracker.arrived(running, partings, &moving);
@@ -350,8 +356,11 @@ impl Rename<'_> {
         new: &Arc<Entry>,
         reservation: &mut Option<Reservation>,
     ) -> Result<UnlinkOutcome> {
-        let (namespace, from, to) = (self.namespace, self.from, self.to);
-        let (moved, there) = (&self.moved.inode, &self.there.expect("something is there").inode);
+        let namespace = self.namespace;
+        let from = self.from;
+        let to = self.to;
+        let moved = &self.moved.inode;
+        let there = &self.there.expect("something is there").inode;
         let place_of_moved = place_of_ref(&namespace.inodes, moved, to.dir.number(), to.name)?;
         let place_of_there = place_of_ref(&namespace.inodes, there, from.dir.number(), from.name)?;
         let index_of_moved = take_index(&namespace.inodes, to.dir)?;

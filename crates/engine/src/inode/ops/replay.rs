@@ -355,7 +355,8 @@ fn overwrite(state: &mut State, logged: &InodeItem) {
         return;
     }
     let size = if logged.kind == FileKind::Directory { now.size } else { logged.size };
-    let (transid, nbytes) = (now.transid, now.nbytes);
+    let transid = now.transid;
+    let nbytes = now.nbytes;
     state.item = InodeItem { size, nbytes, transid, ..logged.clone() };
     state.disk_size = None;
 }
