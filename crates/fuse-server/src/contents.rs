@@ -149,7 +149,8 @@ fn copied(
     target: &File,
     copy: &CopyFileRange,
 ) -> userbtrfs_engine::api::Result<u64> {
-    let (from, to) = (copy.offset, copy.target_offset);
+    let from = copy.offset;
+    let to = copy.target_offset;
     match target.share_from(source, from, to, copy.length.min(SHARE_MAX))? {
         0 => target.copy_from(source, from, to, copy.length.min(COPY_MAX)),
         shared => Ok(shared),
