@@ -10,6 +10,7 @@ use super::outcome::{Answer, End};
 use super::{Content, Model, Outcome};
 
 /// A range of one file, and its place in another one.
+#[derive(Clone, Copy)]
 struct Range {
     offset: u64,
     length: u64,
@@ -72,7 +73,8 @@ impl Model {
             return Ok(true);
         }
         self.check_checksums(from, to)?;
-        let is_end = left_of_source == length && left(theirs, at)? == length;
+        let left_of_target = left(theirs, at)?;
+        let is_end = left_of_source == length && left_of_target == length;
         let length = if is_end { length } else { length / SECTOR * SECTOR };
         check_place(from == to, offset, length, at)?;
         Ok(ours.read(offset, offset + length) == theirs.read(at, at + length))

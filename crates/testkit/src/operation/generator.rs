@@ -346,9 +346,9 @@ mod tests {
                 errors.extend(end.err());
             }
         }
-        assert_eq!(ends.len(), 24, "all kinds");
+        assert_eq!(ends.len(), 26, "all kinds");
         // Commits and reopenings do not fail.
-        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 22, "{ends:?}");
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 24, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
     }
 

@@ -214,8 +214,9 @@ fn copy_shares_data_unless_told_not_to() {
     filesystem.close().unwrap();
     for when in ["", "--reflink", "--reflink=auto", "--reflink=always", "--reflink=never"] {
         let (verb, copy) = (format!("cp {when}"), format!("/copy{when}"));
-        made.does(&verb, &["/file", &copy]);
-        made.does(&verb, &["/small", &format!("{copy}-small")]);
+        let verb = verb.trim_end();
+        made.does(verb, &["/file", &copy]);
+        made.does(verb, &["/small", &format!("{copy}-small")]);
         let filesystem = made.open();
         let places = |path: &str| filesystem.open_file(path).unwrap().extents().unwrap();
         assert_eq!(places("/file") == places(&copy), when != "--reflink=never", "{when}");

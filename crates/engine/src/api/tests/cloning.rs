@@ -108,12 +108,12 @@ fn holes_and_preallocated_extents_are_cloned_as_they_are() {
     };
     assert_eq!(kinds(&a), kinds(&b));
     // A write to shared preallocated space goes elsewhere.
-    b.write_all_at(&[3; 64 << 10], 128 << 10).unwrap();
+    b.write_all_at(&vec![3; 64 << 10], 128 << 10).unwrap();
     a.write_all_at(&[4; 4096], 128 << 10).unwrap();
     lab.fs.commit().unwrap();
-    assert!(b.read_all().unwrap()[128 << 10..192 << 10] == [3; 64 << 10]);
+    assert!(b.read_all().unwrap()[128 << 10..192 << 10] == vec![3; 64 << 10]);
     let read = a.read_all().unwrap();
-    assert!(read[128 << 10..132 << 10] == [4; 4096] && read[132 << 10..] == [0; 60 << 10]);
+    assert!(read[128 << 10..132 << 10] == [4; 4096] && read[132 << 10..] == vec![0; 60 << 10]);
     drop((a, b));
     lab.close();
 }
