@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs::Filesystem;
-use userbtrfs::copy::export::{ExportOptions, Exporter, Progress};
+use userbtrfs::copy::{Copier, CopyOptions, ImageSource, Progress};
 
 use crate::args::ExtractArgs;
 use crate::bench::{Bench, Destination, say};
@@ -102,11 +102,11 @@ impl Extract {
     fn copy_in_process(&self, bench: &Bench, copy: &Path) -> Result<()> {
         let filesystem = Filesystem::open(self.image.path())?;
         let progress = Progress::default();
-        let extractor = Exporter::new(ExportOptions::default(), &progress);
+        let copier = Copier::new(CopyOptions::default(), &progress);
         let source = filesystem.lookup_no_follow("/")?;
         let report = |error| say(&format!("{error}"));
         bench.interrupt().stopping(&progress, || {
-            extractor.extract(&source, b"/", copy, &report);
+            copier.get(&ImageSource { inode: &source, path: b"/" }, copy, &report);
         });
         bench.interrupt().check()?;
         ensure!(progress.errors() == 0, "{} errors", progress.errors());

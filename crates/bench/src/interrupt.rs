@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use userbtrfs::copy::export::Progress;
+use userbtrfs::copy::Progress;
 
 /// The interval at which signals are checked.
 const TICK: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
-use userbtrfs::copy::import::{ImportOptions, Importer, Progress};
+use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
 
 use crate::args::{BuildArgs, PutArgs};
 use crate::bench::{Bench, say};
@@ -136,10 +136,11 @@ impl Put {
         image.format()?;
         let filesystem = OpenOptions::new().write(true).open(image.path())?;
         let progress = Progress::default();
-        let inserter = Importer::new(ImportOptions::default(), &progress);
+        let copier = Copier::new(CopyOptions::default(), &progress);
         let report = |error| say(&format!("{error}"));
         bench.interrupt().stopping(&progress, || {
-            inserter.insert_content(&self.source, &filesystem.root(), &report);
+            let target = ImageTarget { dir: &filesystem.root(), name: None, path: b"/" };
+            copier.put(&self.source, &target, &report);
         });
         bench.interrupt().check()?;
         ensure!(progress.errors() == 0, "{} errors", progress.errors());

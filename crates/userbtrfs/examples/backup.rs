@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use userbtrfs::OpenOptions;
-use userbtrfs::copy::import::{ImportOptions, Importer, Progress};
+use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -41,8 +41,10 @@ fn run(source: &str, image: &str, name: &str) -> Result<u64, Box<dyn Error>> {
     let progress = Progress::default();
     // The defaults keep owners, times, extended attributes and hard links, as `cp -a` does. A file
     // that fails is reported, and the copy continues.
-    let importer = Importer::new(ImportOptions::default(), &progress);
-    importer.insert_content(Path::new(source), &target, &|error| eprintln!("{error}"));
+    let copier = Copier::new(CopyOptions::default(), &progress);
+    let path = format!("/backups/{name}");
+    let place = ImageTarget { dir: &target, name: None, path: path.as_bytes() };
+    copier.put(Path::new(source), &place, &|error| eprintln!("{error}"));
     drop(target);
     // One commit makes the whole backup durable.
     filesystem.close()?;

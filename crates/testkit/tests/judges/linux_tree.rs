@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
-use userbtrfs::copy::export::{ExportOptions, Exporter, Progress};
+use userbtrfs::copy::{Copier, CopyOptions, ImageSource, Progress};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::manifest::{Manifest, diff};
 use userbtrfs_testkit::random::Random;
@@ -219,7 +219,8 @@ fn extract(image: &Path, target: &Path) {
     let filesystem = open(image, 64).unwrap();
     let report = |error| failed.lock().unwrap().push(format!("{error}"));
     let root = filesystem.root();
-    Exporter::new(ExportOptions::default(), &progress).extract(root.inode(), b"/", target, &report);
+    let source = ImageSource { inode: root.inode(), path: b"/" };
+    Copier::new(CopyOptions::default(), &progress).get(&source, target, &report);
     let failed = failed.into_inner().unwrap();
     assert_eq!(failed, [""; 0], "extraction");
     assert_eq!(progress.not_kept(), 0);

@@ -226,7 +226,7 @@ fn copy_shares_data_unless_told_not_to() {
     // Files there have no checksums.
     made.does("cp", &["/file", "/plain/copied"]);
     let refused = made.verb("cp --reflink", &["/file", "/plain/refused"]).bad();
-    assert_says(&refused, &["/file: invalid: only one of the files has checksums"]);
+    assert_says(&refused, &["/plain/refused: invalid: only one of the files has checksums"]);
     let filesystem = made.open();
     assert!(filesystem.read("/plain/copied").unwrap() == pattern(300_000));
     assert!(filesystem.lookup("/plain/refused").is_err());

@@ -12,6 +12,7 @@ mod chunks;
 mod cli;
 mod closed_pipes;
 mod control;
+mod copies;
 mod cp;
 mod data;
 mod devices;

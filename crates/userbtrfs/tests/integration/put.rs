@@ -119,7 +119,10 @@ fn existing_directories_are_filled_and_files_replaced() {
     made.does("rm -r", &["/copy/empty"]);
     made.does("truncate -s 0", &["/copy/empty"]);
     let said = made.verb("put", &[&content, "/copy"]).bad();
-    assert_says(&said, &["/nothing: is a directory", "/empty: not a directory"]);
+    assert_says(
+        &said,
+        &["put: /copy/nothing: is a directory", "put: /copy/empty: not a directory"],
+    );
     made.judge();
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::thread;
 
-use userbtrfs::copy::import::{ImportOptions, Importer, Progress};
+use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
@@ -107,7 +107,7 @@ fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
     fs::write(source.join("large"), vec![1; 128 << 20]).unwrap();
     let filesystem = made.open_for_writing();
     let progress = Progress::default();
-    let inserter = Importer::new(ImportOptions::default(), &progress);
+    let copier = Copier::new(CopyOptions::default(), &progress);
     let root = filesystem.root();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -116,7 +116,8 @@ fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
             }
             progress.stop();
         });
-        inserter.insert(&source, &root, b"copy", &|error| panic!("{error}"));
+        let target = ImageTarget { dir: &root, name: Some(b"copy"), path: b"/copy" };
+        copier.put(&source, &target, &|error| panic!("{error}"));
     });
     assert!(progress.bytes() < 128 << 20, "it was stopped");
     drop(root);

@@ -10,11 +10,13 @@ pub(crate) mod site;
 pub(crate) mod synced;
 pub(crate) mod terminal;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use userbtrfs::device::MemoryDevice;
-use userbtrfs::{Error, Filesystem, InodeId, OpenOptions, TreeId};
-use userbtrfs_image_builder::{ImageEditor, small_image};
+use userbtrfs::{Error, Filesystem, InodeId, ItemKind, OpenOptions, TreeId};
+use userbtrfs_image_builder::{ImageEditor, ItemPlace, small_image};
 
 /// Returns an editor of the small forged image, which is still sound.
 pub(crate) fn small() -> ImageEditor {
@@ -58,4 +60,30 @@ pub(crate) fn assert_says(message: &impl ToString, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
+}
+
+/// Returns an ACL that grants one more user read, write and execute permission.
+pub(crate) fn access_list() -> Vec<u8> {
+    let all = u32::MAX;
+    let entries = [(0x01, 7, all), (0x02, 7, 12), (0x04, 5, all), (0x10, 7, all), (0x20, 5, all)];
+    let bytes = |(tag, rights, user): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &user.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(bytes)).flatten().collect()
+}
+
+/// Damages each leaf that holds only attributes; returns the inodes they belong to.
+pub(crate) fn damage_attributes(image: &Path) -> BTreeSet<u64> {
+    let mut editor = ImageEditor::open(image).unwrap();
+    let items = editor.items(TreeId::FS);
+    let is_other = |place: &&ItemPlace| place.key.kind != ItemKind::XATTR_ITEM;
+    let others: BTreeSet<_> = items.iter().filter(is_other).map(|place| place.logical).collect();
+    let alone = items.iter().filter(|place| !others.contains(&place.logical));
+    alone
+        .map(|place| {
+            // The lengths of its name and of its value.
+            editor.edit_item(place, |item| item[25..29].fill(0xff));
+            place.key.objectid
+        })
+        .collect()
 }

@@ -125,6 +125,22 @@ fn put_prints_source_and_copy_of_each_file() {
     assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
 }
 
+/// Files are complete in any order.
+#[test]
+fn get_prints_source_and_copy_of_each_file() {
+    let made = Made::new();
+    made.does("mkdir -p", &["/a/b"]);
+    made.does("truncate -s 9", &["/a/b/f"]);
+    made.does("ln -s", &["f", "/a/b/h"]);
+    let to = made.at("copy").display().to_string();
+    let mut printed = steps(&made, "get -v", &["/a", &to]);
+    printed.sort();
+    let line = |name: &&str| format!("'/a{name}' -> '{to}{name}'");
+    let lines: Vec<_> = ["", "/b", "/b/f", "/b/h"].iter().map(line).collect();
+    assert_eq!(printed, lines);
+    assert!(steps(&made, "get -v -q", &["/a", &made.at("quiet").display().to_string()]).is_empty());
+}
+
 #[test]
 fn closed_stdout_does_not_stop_the_verb() {
     let made = Made::new();

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::SeekFrom;
-use userbtrfs::copy::import::ImportOptions;
+use userbtrfs::copy::{CopyOptions, ImageTarget};
 use userbtrfs::device::Device;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
 use crate::cli::args::{Format, Global};
 use crate::cli::verbs::chown::Owner;
-use crate::cli::verbs::copy_target::{Steps, copy};
+use crate::cli::verbs::copy_target::copy;
 
 /// Copies the content of `dir` into the new filesystem. If a part of it cannot be copied, the
 /// filesystem stays empty.
@@ -34,9 +34,10 @@ pub(in crate::cli) fn fill(
     let filesystem = options.open_devices(vec![Arc::clone(device)])?;
     // Only mkfs prints JSON.
     let global = Global { format: Format::Text, ..global.clone() };
-    let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
-    let copied = copy("mkfs", &global, options, &Steps::none(), |inserter, report| {
-        inserter.insert_content(dir, &filesystem.root(), report);
+    let options = CopyOptions { uid: owner.uid, gid: owner.gid, ..CopyOptions::default() };
+    let copied = copy("mkfs", &global, options, false, |copier, report| {
+        let target = ImageTarget { dir: &filesystem.root(), name: None, path: b"/" };
+        copier.put(dir, &target, report);
         Ok(())
     });
     match copied {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use userbtrfs::Counted;
-use userbtrfs::copy::export::Progress;
+use userbtrfs::copy::Progress;
 
 use crate::cli::args::{Format, Global};
 use crate::cli::host::signals::{Interrupted, Signals};

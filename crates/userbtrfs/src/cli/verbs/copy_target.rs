@@ -1,13 +1,12 @@
-//! The copy into an image that `put`, `cp` and `mkfs --rootdir` share, and its destination.
+//! The copy that `put`, `cp`, `get` and `mkfs --rootdir` share, and its destination in an image.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use userbtrfs::copy::import::{ImportError, ImportOptions, Importer, Progress};
+use userbtrfs::copy::{Copier, CopyError, CopyOptions, ImageTarget, Progress};
 use userbtrfs::{Dir, Error, Filesystem, Quoted, join_path};
 
 use crate::cli::args::Global;
@@ -18,62 +17,38 @@ use crate::cli::report::{self, print_error};
 use crate::cli::text::shown;
 
 /// A callback for each failure.
-pub(in crate::cli) type Report<'a> = &'a dyn Fn(ImportError);
+pub(in crate::cli) type Report<'a> = &'a userbtrfs::copy::Report<'a>;
 
-/// Copies and shows the progress; failures are printed, and set the exit code.
+/// Copies and shows the progress; failures are printed, and set the exit code. With `--verbose`,
+/// each new file is printed as cp(1) does, if the verb does so.
 pub(in crate::cli) fn copy(
     verb: &str,
     global: &Global,
-    options: ImportOptions,
-    steps: &Steps<'_>,
-    work: impl FnOnce(&Importer<'_>, Report<'_>) -> Result<()>,
+    options: CopyOptions,
+    prints_files: bool,
+    work: impl FnOnce(&Copier<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();
     let progress = Progress::default();
     let started = Instant::now();
-    let observer = |source: &Path, below: &[u8]| steps.show(source, below);
-    let inserter = Importer::new(options, &progress).observe(&observer);
-    let report = |error: ImportError| {
-        let minor = matches!(error, ImportError::NotKept { .. });
-        if !minor || global.verbose > 0 {
+    let observer = |source: &Path, copy: &Path| show(global, source, copy);
+    let mut copier = Copier::new(options, &progress);
+    if prints_files {
+        copier = copier.observe(&observer);
+    }
+    let report = |error: CopyError| {
+        if !matches!(error, CopyError::NotKept { .. }) || global.verbose > 0 {
             print_error(&format!("{verb}: {error}"));
         }
     };
-    while_watched(global, &progress, || work(&inserter, &report))?;
+    while_watched(global, &progress, || work(&copier, &report))?;
     finish(verb, global, &progress, started)
 }
 
-/// The lines of `--verbose`: each new file, as cp(1) prints it.
-pub(in crate::cli) struct Steps<'a> {
-    /// `None` if no lines are printed.
-    global: Option<&'a Global>,
-    /// The path of the copy of the current source.
-    target: Mutex<Vec<u8>>,
-}
-
-impl<'a> Steps<'a> {
-    pub(in crate::cli) fn new(global: &'a Global) -> Self {
-        Self { global: Some(global), target: Mutex::default() }
-    }
-
-    /// Prints nothing.
-    pub(in crate::cli) fn none() -> Self {
-        Self { global: None, target: Mutex::default() }
-    }
-
-    /// Begins with another source, whose copy has this path.
-    pub(in crate::cli) fn begin(&self, target: Vec<u8>) {
-        *self.target.lock().expect("no thread panics with it") = target;
-    }
-
-    fn show(&self, source: &Path, below: &[u8]) {
-        let Some(global) = self.global else { return };
-        let top = self.target.lock().expect("no thread panics with it");
-        let target = if below.is_empty() { top.clone() } else { join_path(&top, below) };
-        let source = Quoted(source.as_os_str().as_encoded_bytes());
-        // If stdout fails, the copy continues; its summary or the exit reports that.
-        let _ = report::progress(global, || format!("'{source}' -> '{}'", Quoted(&target)));
-    }
+fn show(global: &Global, source: &Path, copy: &Path) {
+    let [source, copy] = [source, copy].map(|path| Quoted(path.as_os_str().as_encoded_bytes()));
+    // If stdout fails, the copy continues; its summary or the exit reports that.
+    let _ = report::progress(global, || format!("'{source}' -> '{copy}'"));
 }
 
 /// The destination of the sources.
@@ -97,18 +72,17 @@ pub(in crate::cli) enum SourceKind {
 const LINKS_MAX: usize = 40;
 
 /// The destination of one source.
-pub(in crate::cli) enum Place {
-    /// A name in a directory.
-    Named {
-        /// The directory.
-        dir: Dir,
-        /// The name.
-        name: Vec<u8>,
-        /// The path of the copy, for messages.
-        path: Vec<u8>,
-    },
-    /// The directory itself is filled.
-    Inside(Dir),
+pub(in crate::cli) struct Place {
+    dir: Dir,
+    /// The name in the directory; `None` if the directory itself is filled.
+    name: Option<Vec<u8>>,
+    path: Vec<u8>,
+}
+
+impl Place {
+    pub(in crate::cli) fn target(&self) -> ImageTarget<'_> {
+        ImageTarget { dir: &self.dir, name: self.name.as_deref(), path: &self.path }
+    }
 }
 
 impl<'a> Target<'a> {
@@ -134,21 +108,20 @@ impl<'a> Target<'a> {
     ///
     /// A missing destination that ends with a slash is accepted only for a directory.
     pub(in crate::cli) fn of(&self, source: &OsStr, kind: SourceKind) -> Result<Place> {
+        let path = self.path.as_encoded_bytes();
         match (self.into.clone(), last_name(source.as_encoded_bytes())) {
             (Some(dir), Some(name)) => {
-                let path = join_path(self.path.as_encoded_bytes(), name);
-                Ok(Place::Named { dir, name: name.to_vec(), path })
+                Ok(Place { dir, name: Some(name.to_vec()), path: join_path(path, name) })
             }
-            (Some(dir), None) => Ok(Place::Inside(dir)),
+            (Some(dir), None) => Ok(Place { dir, name: None, path: path.to_vec() }),
             (None, _) => {
-                let path = self.path.as_encoded_bytes();
                 let parent = match kind {
                     SourceKind::Directory => self.filesystem.open_parent(path),
                     SourceKind::File => self.filesystem.open_parent_of_file(self.through(path)?),
                     SourceKind::Other => self.filesystem.open_parent_of_file(path),
                 };
                 let (dir, name) = parent.with_context(|| shown(self.path))?;
-                Ok(Place::Named { dir, name, path: path.to_vec() })
+                Ok(Place { dir, name: Some(name), path: path.to_vec() })
             }
         }
     }

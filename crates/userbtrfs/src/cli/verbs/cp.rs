@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::copy::import::{ImportOptions, Keep, Reflink};
+use userbtrfs::copy::{CopyOptions, ImageSource, Keep, Reflink};
 use userbtrfs::{Error, Filesystem, Inode};
 
-use crate::cli::report::{message, print_error};
+use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
-use crate::cli::verbs::copy_target::{Place, SourceKind, Steps, Target, copy};
+use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
 
 #[derive(clap::Args)]
 pub(crate) struct CpArgs {
@@ -54,36 +54,28 @@ impl RunVerb for CpArgs {
         let filesystem = &session.filesystem;
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(filesystem, destination, sources.len())?;
-        let steps = Steps::new(&session.global);
-        let mut missing = false;
-        let copied = copy("cp", &session.global, self.options(), &steps, |inserter, report| {
+        let failures = ExitStatus::default();
+        let copied = copy("cp", &session.global, self.options(), true, |copier, report| {
             for source in sources {
                 let path = source.as_encoded_bytes();
-                match self.find(filesystem, path) {
-                    Ok(found) => match target.of(source, kind_of(&found)?)? {
-                        Place::Named { dir, name, path: copy } => {
-                            steps.begin(copy);
-                            inserter.copy((&found, path), &dir, Some(&name), report);
-                        }
-                        Place::Inside(dir) => {
-                            steps.begin(destination.as_encoded_bytes().to_vec());
-                            inserter.copy((&found, path), &dir, None, report);
-                        }
-                    },
+                let inode = match self.find(filesystem, path) {
+                    Ok(inode) => inode,
                     Err(error) => {
-                        print_error(&message(&anyhow::Error::from(error).context(shown(source))));
-                        missing = true;
+                        failures.report(&anyhow::Error::from(error).context(shown(source)));
+                        continue;
                     }
-                }
+                };
+                let place = target.of(source, kind_of(&inode)?)?;
+                copier.copy(&ImageSource { inode: &inode, path }, &place.target(), report);
             }
             Ok(())
         })?;
-        Ok(if missing { ExitCode::FAILURE } else { copied })
+        Ok(if copied == ExitCode::SUCCESS { failures.code() } else { copied })
     }
 }
 
 impl CpArgs {
-    fn options(&self) -> ImportOptions {
+    fn options(&self) -> CopyOptions {
         let keep = match (self.archive, self.preserve) {
             (true, _) => Keep::Everything,
             (false, true) => Keep::Attributes,
@@ -94,7 +86,7 @@ impl CpArgs {
             When::Always => Reflink::Always,
             When::Never => Reflink::Never,
         };
-        ImportOptions { keep, reflink, ..ImportOptions::default() }
+        CopyOptions { keep, reflink, ..CopyOptions::default() }
     }
 
     /// Returns the inode of a source.

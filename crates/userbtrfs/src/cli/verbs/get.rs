@@ -5,20 +5,18 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use userbtrfs::Inode;
-use userbtrfs::copy::export::{ExportError, ExportOptions, Exporter, Progress};
+use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
-use crate::cli::host::progress::{finish, while_watched};
-use crate::cli::host::signals::raise_open_files;
 use crate::cli::paths::last_name;
-use crate::cli::report::{ExitStatus, print_error};
+use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
 use crate::cli::verbs::cat;
+use crate::cli::verbs::copy_target::copy;
 
 pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
@@ -28,21 +26,10 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     if sources.len() > 1 && !into {
         bail!("{}: not a directory", destination.display());
     }
-    raise_open_files();
-    let progress = Progress::default();
-    let failures = ExitStatus::default();
-    let started = Instant::now();
-    let mut options =
-        ExportOptions { one_subvolume: args.one_subvolume, ..ExportOptions::default() };
+    let mut options = CopyOptions { one_subvolume: args.one_subvolume, ..CopyOptions::default() };
     options.workers = args.jobs.unwrap_or(options.workers);
-    let extractor = Exporter::new(options, &progress);
-    let report = |error| {
-        let minor = matches!(error, ExportError::NotKept { .. });
-        if !minor || session.global.verbose > 0 {
-            print_error(&format!("get: {error}"));
-        }
-    };
-    while_watched(&session.global, &progress, || {
+    let failures = ExitStatus::default();
+    let code = copy("get", &session.global, options, true, |copier, report| {
         for source in sources {
             let path = source.as_encoded_bytes();
             let target = target(path, destination, into)?;
@@ -53,10 +40,11 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
                     bail!("{}: not a directory", destination.display());
                 }
                 // As in cp(1), a link at the target is followed, and a pipe or device is written.
+                let found = ImageSource { inode: &inode, path };
                 match inode.metadata()?.is_file().then(|| through(&target)).transpose()?.flatten() {
-                    Some(Through::File(real)) => extractor.extract(&inode, path, &real, &report),
+                    Some(Through::File(real)) => copier.get(&found, &real, report),
                     Some(Through::Stream(real)) => write_into(&inode, &real)?,
-                    None => extractor.extract(&inode, path, &target, &report),
+                    None => copier.get(&found, &target, report),
                 }
                 Ok(())
             };
@@ -64,7 +52,6 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         }
         Ok(())
     })?;
-    let code = finish("get", &session.global, &progress, started)?;
     Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
 }
 

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{major, minor};
-use userbtrfs::copy::import::{ImportOptions, Keep};
+use userbtrfs::copy::CopyOptions;
 
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chown::Owner;
-use crate::cli::verbs::copy_target::{Place, SourceKind, Steps, Target, copy};
+use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
 
 #[derive(clap::Args)]
 pub(crate) struct PutArgs {
@@ -31,20 +31,12 @@ impl RunVerb for PutArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(&session.filesystem, destination, sources.len())?;
-        let steps = Steps::new(&session.global);
         let options = self.options(&session.image);
-        copy("put", &session.global, options, &steps, |inserter, report| {
+        copy("put", &session.global, options, true, |copier, report| {
             for source in sources {
-                match target.of(source, kind_of(Path::new(source)))? {
-                    Place::Named { dir, name, path } => {
-                        steps.begin(path);
-                        inserter.insert(Path::new(source), &dir, &name, report);
-                    }
-                    Place::Inside(dir) => {
-                        steps.begin(destination.as_encoded_bytes().to_vec());
-                        inserter.insert_content(Path::new(source), &dir, report);
-                    }
-                }
+                let source = Path::new(source);
+                let place = target.of(source.as_os_str(), kind_of(source))?;
+                copier.put(source, &place.target(), report);
             }
             Ok(())
         })
@@ -52,16 +44,10 @@ impl RunVerb for PutArgs {
 }
 
 impl PutArgs {
-    fn options(&self, image: &Path) -> ImportOptions {
+    fn options(&self, image: &Path) -> CopyOptions {
         let (uid, gid) = self.owner.map_or((None, None), |owner| (owner.uid, owner.gid));
-        ImportOptions {
-            uid,
-            gid,
-            keep: Keep::Everything,
-            fsync: self.fsync,
-            except: image_file(image),
-            ..ImportOptions::default()
-        }
+        let except = image_file(image);
+        CopyOptions { uid, gid, fsync: self.fsync, except, ..CopyOptions::default() }
     }
 }
 

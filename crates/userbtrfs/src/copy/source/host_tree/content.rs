@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use rustix::fs::{self, SeekFrom, Stat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::super::ImportError;
-use super::super::prefetch::{Content, Piece};
 use super::failed;
+use crate::copy::error::CopyError;
+use crate::copy::source::{Content, ContentReader, Piece};
 
 /// The types of filesystems whose files the kernel generates as they are read, as statfs(2) returns
 /// them: proc, sysfs, debugfs, tracefs, securityfs, configfs, cgroup and cgroup2, pstore.
@@ -34,7 +34,7 @@ const GENERATED: [u64; 9] = [
 const STAT_BLOCK: u64 = 512;
 
 /// A file that is being read.
-pub(in super::super) struct FileContent {
+pub(in crate::copy) struct FileContent {
     fd: OwnedFd,
     path: PathBuf,
     then: Version,
@@ -83,19 +83,19 @@ impl FileContent {
         Ok(())
     }
 
-    fn end(&self, size: u64) -> Result<Piece, ImportError> {
+    fn end(&self, size: u64) -> Result<Piece, CopyError> {
         if self.is_generated {
             return Ok(Piece::End { size, remark: None });
         }
         let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
         let is_whole = size == self.then.size || self.then.size == 0;
         let is_same = is_whole && Version::from(&now) == self.then;
-        let remark = (!is_same).then(|| ImportError::Changed { path: self.path.clone() });
+        let remark = (!is_same).then(|| CopyError::Changed { path: self.path.clone() });
         Ok(Piece::End { size, remark })
     }
 
     /// Reads at the current offset.
-    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
+    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, CopyError> {
         let read = retry_on_intr(|| pread(&self.fd, &mut *room, self.at));
         match read.map_err(failed(&self.path, "read"))? {
             // The end of the file: if it had a size, it has become shorter.
@@ -116,7 +116,15 @@ fn is_generated(fd: &OwnedFd) -> bool {
 }
 
 impl Content for FileContent {
-    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
+    type Reader = Self;
+
+    fn into_reader(self) -> Self {
+        self
+    }
+}
+
+impl ContentReader for FileContent {
+    fn read(&mut self, room: &mut [u8]) -> Result<Piece, CopyError> {
         let size = self.then.size;
         if self.is_generated || size == 0 {
             return self.read_on(room);

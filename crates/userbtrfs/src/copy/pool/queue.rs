@@ -1,4 +1,4 @@
-//! The queue of files from the walker to the workers; large files are queued in parts.
+//! The queue of files to the workers; large files are queued in parts.
 //!
 //! 1. At most [`QUEUE_MAX`] parts of opened files are queued, so that descriptors and memory stay
 //!    bounded.
@@ -7,16 +7,13 @@
 //! 3. The thread that finishes the last part of a file completes the file.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use userbtrfs_engine::api::{Inode, Metadata};
-
-use super::target::TargetDir;
+use crate::copy::sink::host::HostSink;
+use crate::copy::source::image_tree::ImageContent;
+use crate::copy::tree::NewFile;
 
 /// The maximum number of queued parts.
 const QUEUE_MAX: usize = 128;
@@ -27,23 +24,11 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// A file that is being filled.
 pub(super) struct Filling {
-    /// The file.
-    pub(super) new: NewFile,
+    /// The file, as the tree made it.
+    pub(super) new: NewFile<HostSink>,
+    pub(super) content: ImageContent,
     parts_left: AtomicUsize,
     failed: AtomicBool,
-    /// The end of the data written so far.
-    end: AtomicU64,
-}
-
-/// A file to fill, as the walker made it.
-pub(super) struct NewFile {
-    pub(super) inode: Inode,
-    pub(super) metadata: Metadata,
-    pub(super) source: String,
-    pub(super) dir: Arc<TargetDir>,
-    pub(super) name: CString,
-    pub(super) file: OwnedFd,
-    pub(super) path: PathBuf,
 }
 
 /// The state of a file after one of its parts is done.
@@ -59,28 +44,13 @@ pub(super) enum Left {
 
 impl Filling {
     /// Creates a file with one pending part.
-    pub(super) fn new(new: NewFile) -> Self {
-        Self {
-            new,
-            parts_left: AtomicUsize::new(1),
-            failed: AtomicBool::new(false),
-            end: AtomicU64::new(0),
-        }
+    pub(super) fn new(new: NewFile<HostSink>, content: ImageContent) -> Self {
+        Self { new, content, parts_left: AtomicUsize::new(1), failed: AtomicBool::new(false) }
     }
 
     /// Adds a pending part. The caller must have one that is not done.
     pub(super) fn add_part(&self) {
         self.parts_left.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records that bytes were written up to `end`.
-    pub(super) fn written(&self, end: u64) {
-        self.end.fetch_max(end, Ordering::Relaxed);
-    }
-
-    /// Returns the end of the data written so far.
-    pub(super) fn end(&self) -> u64 {
-        self.end.load(Ordering::Relaxed)
     }
 
     /// Returns true if a part of the file failed.
@@ -114,7 +84,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     /// Wakes workers: a part was added, or the queue was closed.
     work: Condvar,
-    /// Wakes the walker: the queue is no longer full.
+    /// Wakes the thread that adds parts: the queue is no longer full.
     room: Condvar,
 }
 

@@ -6,7 +6,6 @@
 //!    relative to its opened parent directory.
 
 mod content;
-mod xattrs;
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,17 +16,20 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use userbtrfs_engine::api::Timestamp;
 
-use super::ImportError;
-use super::event::{Attributes, Kind, Node, Origin, TreeEvent, Xattrs};
-use super::prefetch::{Next, Source};
+use super::{Attributes, Entry, Event, Kind, Origin, Source, Xattrs};
+use crate::copy::error::{CopyError, SideError, source_error};
+use crate::copy::host_object::HostObject;
 use content::FileContent;
-use xattrs::{NamedFile, OpenFile, XattrReader};
+
+/// The maximum size of a list of attribute names, and of a value.
+const XATTR_MAX: usize = 64 << 10;
 
 /// A walk through the host's files.
-pub(super) struct HostTree {
-    first: Option<Next<FileContent>>,
+pub(in crate::copy) struct HostTree {
+    first: Option<Event<FileContent>>,
     levels: Vec<Level>,
-    xattrs: XattrReader,
+    /// A buffer for extended attributes.
+    buffer: Vec<u8>,
     /// The device and inode number of a file that is left out.
     except: Option<(u64, u64)>,
 }
@@ -46,31 +48,24 @@ struct Name {
 }
 
 impl HostTree {
-    /// Starts at a path, to be copied as `name`. A link at the end of the path is not followed.
-    pub(super) fn of(
+    /// Starts at a path. A link at its end is followed only with `follow`, and has to lead to a
+    /// directory. The file `except`, by its device and inode number, is left out.
+    pub(in crate::copy) fn new(
         path: &Path,
-        name: &[u8],
+        follow: bool,
         except: Option<(u64, u64)>,
-    ) -> Result<Self, ImportError> {
-        let mut machine = Self::empty(except);
-        let at = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| failed(path, "open")(Errno::NOENT))?;
-        let first = machine.look(CWD, &at, FileType::Unknown, path.to_path_buf(), name)?;
-        machine.first = Some(first);
-        Ok(machine)
-    }
-
-    /// Starts at a directory of which only the entries are copied.
-    pub(super) fn inside(path: &Path, except: Option<(u64, u64)>) -> Result<Self, ImportError> {
-        let mut machine = Self::empty(except);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
-        machine.first = Some(machine.enter(fd, path, None)?);
-        Ok(machine)
-    }
-
-    fn empty(except: Option<(u64, u64)>) -> Self {
-        Self { first: None, levels: Vec::new(), xattrs: XattrReader::new(), except }
+    ) -> Result<Self, CopyError> {
+        let mut tree = Self { first: None, levels: Vec::new(), buffer: vec![0; XATTR_MAX], except };
+        tree.first = Some(if follow {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
+            tree.enter(fd, path, b"")?
+        } else {
+            let at = CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| failed(path, "open")(Errno::NOENT))?;
+            tree.look(CWD, &at, FileType::Unknown, path.to_path_buf(), b"")?
+        });
+        Ok(tree)
     }
 
     /// Reads the inode at a name of a directory.
@@ -81,7 +76,7 @@ impl HostTree {
         kind: FileType,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, ImportError> {
+    ) -> Result<Event<FileContent>, CopyError> {
         let stat = || {
             let stat = fs::statat(dir, at, AtFlags::SYMLINK_NOFOLLOW);
             stat.map_err(failed(&path, "read attributes"))
@@ -95,7 +90,7 @@ impl HostTree {
             fs::openat(dir, at, flags, Mode::empty()).map_err(failed(&path, "open"))
         };
         match kind {
-            FileType::Directory => self.enter(open(OFlags::DIRECTORY)?, &path, Some(name)),
+            FileType::Directory => self.enter(open(OFlags::DIRECTORY)?, &path, name),
             // If it has become a pipe since it was listed, the open must not block.
             FileType::RegularFile => {
                 let fd = open(OFlags::NONBLOCK)?;
@@ -117,14 +112,14 @@ impl HostTree {
         &mut self,
         fd: OwnedFd,
         path: &Path,
-        name: Option<&[u8]>,
-    ) -> Result<Next<FileContent>, ImportError> {
+        name: &[u8],
+    ) -> Result<Event<FileContent>, CopyError> {
         let stat = fs::fstat(&fd).map_err(failed(path, "read attributes"))?;
-        let xattrs = self.xattrs_of_open(&fd, path)?;
+        let xattrs = self.xattrs(HostObject::Open(fd.as_fd()));
         let names = read_names(&fd).map_err(failed(path, "read directory"))?;
-        let node = node(name, path.to_path_buf(), Kind::Directory, &stat, xattrs);
+        let entry = entry(name, path.to_path_buf(), Kind::Directory, &stat, xattrs);
         self.levels.push(Level { fd, path: path.to_path_buf(), names });
-        Ok(Next::Step(TreeEvent::Enter(node)))
+        Ok(Event::Enter(entry))
     }
 
     fn begin(
@@ -133,13 +128,13 @@ impl HostTree {
         stat: &Stat,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, ImportError> {
+    ) -> Result<Event<FileContent>, CopyError> {
         if self.except == Some((stat.st_dev, stat.st_ino)) {
-            return Err(ImportError::Itself { path });
+            return Err(CopyError::Itself { path });
         }
-        let xattrs = self.xattrs_of_open(&fd, &path)?;
+        let xattrs = self.xattrs(HostObject::Open(fd.as_fd()));
         let content = FileContent::new(fd, path.clone(), stat);
-        Ok(Next::File(node(Some(name), path, Kind::File, stat, xattrs), content))
+        Ok(Event::File(entry(name, path, Kind::File, stat, xattrs), content))
     }
 
     fn other(
@@ -149,7 +144,7 @@ impl HostTree {
         stat: &Stat,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, ImportError> {
+    ) -> Result<Event<FileContent>, CopyError> {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 let target = fs::readlinkat(dir, at, Vec::new());
@@ -157,37 +152,56 @@ impl HostTree {
             }
             _ => Kind::Special((fs::major(stat.st_rdev), fs::minor(stat.st_rdev))),
         };
-        let xattrs = self.xattrs.read(&NamedFile::new(dir, at));
-        let xattrs = xattrs.map_err(failed(&path, "read attributes"))?;
-        Ok(Next::Step(TreeEvent::Other(node(Some(name), path, kind, stat, xattrs))))
+        let xattrs = self.xattrs(HostObject::Named(dir, at));
+        Ok(Event::Other(entry(name, path, kind, stat, xattrs)))
     }
 
-    fn xattrs_of_open(&mut self, fd: &OwnedFd, path: &Path) -> Result<Xattrs, ImportError> {
-        self.xattrs.read(&OpenFile(fd.as_fd())).map_err(failed(path, "read attributes"))
+    /// Returns the extended attributes of a file, without those that may not be read.
+    fn xattrs(&mut self, file: HostObject<'_>) -> Xattrs {
+        let mut xattrs = Xattrs::default();
+        let names = match file.list_xattrs(&mut self.buffer) {
+            // The filesystem does not support any.
+            Err(Errno::NOTSUP | Errno::NOSYS) => return xattrs,
+            Err(error) => {
+                xattrs.failure = Some(SideError::host("read attributes")(error));
+                return xattrs;
+            }
+            Ok(len) => self.buffer[..len].to_vec(),
+        };
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let text = CString::new(name).expect("split at each NUL");
+            match file.xattr(&text, &mut self.buffer) {
+                // Removed since it was listed, or not permitted.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+                Err(error) => xattrs.unread.push((name.to_vec(), error)),
+                Ok(len) => xattrs.found.push((name.to_vec(), self.buffer[..len].to_vec())),
+            }
+        }
+        xattrs
     }
 }
 
 impl Source for HostTree {
     type Content = FileContent;
 
-    fn next(&mut self) -> Option<Next<FileContent>> {
+    fn next(&mut self) -> Option<Event<FileContent>> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
         let mut level = self.levels.pop()?;
         let Some(Name { text: name, kind, .. }) = level.names.pop() else {
-            return Some(Next::Step(TreeEvent::Leave));
+            return Some(Event::Leave);
         };
         let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
         let depth = self.levels.len();
         let next = self.look(level.fd.as_fd(), &name, kind, path, name.as_bytes());
         // Below the directory that `look` may just have entered.
         self.levels.insert(depth, level);
-        Some(next.unwrap_or_else(|error| Next::Step(TreeEvent::Failed(error))))
+        Some(next.unwrap_or_else(Event::Failed))
     }
 }
 
-fn node(name: Option<&[u8]>, path: PathBuf, kind: Kind, stat: &Stat, xattrs: Xattrs) -> Node {
+fn entry(name: &[u8], path: PathBuf, kind: Kind, stat: &Stat, xattrs: Xattrs) -> Entry {
     let time = |sec, nsec| Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or_default() };
     let attributes = Attributes {
         mode: stat.st_mode,
@@ -196,14 +210,14 @@ fn node(name: Option<&[u8]>, path: PathBuf, kind: Kind, stat: &Stat, xattrs: Xat
         accessed: time(stat.st_atime, stat.st_atime_nsec),
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
     };
-    Node {
-        name: name.map(<[u8]>::to_vec),
+    Entry {
+        name: name.to_vec(),
         path,
-        several: stat.st_nlink > 1 && !matches!(kind, Kind::Directory),
+        has_links: stat.st_nlink > 1 && !matches!(kind, Kind::Directory),
         kind,
         attributes,
-        xattrs,
-        origin: Origin::Machine(stat.st_dev, stat.st_ino),
+        xattrs: xattrs.into(),
+        origin: Origin::Host(stat.st_dev, stat.st_ino),
     }
 }
 
@@ -221,7 +235,7 @@ fn read_names(fd: &OwnedFd) -> Result<Vec<Name>, Errno> {
     Ok(names)
 }
 
-fn failed(path: &Path, doing: &'static str) -> impl Fn(Errno) -> ImportError {
-    let path = path.to_path_buf();
-    move |error| ImportError::Source { path: path.clone(), doing, error: error.into() }
+fn failed(path: &Path, doing: &'static str) -> impl Fn(Errno) -> CopyError {
+    let failed = source_error(path);
+    move |error| failed(SideError::host(doing)(error))
 }

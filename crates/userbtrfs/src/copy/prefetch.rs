@@ -6,12 +6,13 @@
 //! 4. A cancelled file is not read any further.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::ImportError;
-use super::event::{Node, TreeEvent};
+use super::error::CopyError;
+use super::source::{Content, ContentReader, Event, Piece, Source};
 
 /// The number of batches.
 const BATCHES: usize = 4;
@@ -20,47 +21,35 @@ const BATCHES: usize = 4;
 const BYTES: usize = 1 << 20;
 const ROOM_MIN: usize = 64 << 10;
 
-/// The number of events in a full batch.
+/// The number of steps in a full batch.
 const STEPS: usize = 512;
 
 const SECTOR: usize = 4096;
 
-/// A tree to copy.
-pub(super) trait Source {
-    type Content: Content;
-
-    /// Returns the next event. It is never data; a file is returned with its content.
-    fn next(&mut self) -> Option<Next<Self::Content>>;
-}
-
-/// An event, or a file with its content.
-pub(super) enum Next<C> {
-    Step(TreeEvent),
-    File(Node, C),
-}
-
-/// The content of a file.
-pub(super) trait Content {
-    /// Reads the next bytes into the front of `room`, which is not empty.
-    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError>;
-}
-
-/// A piece of the content of a file.
-pub(super) enum Piece {
+/// An event of the source, or a part of the file that has begun.
+#[expect(clippy::large_enum_variant, reason = "an allocation for each event costs more")]
+pub(super) enum Step {
+    /// An event; the content of a file follows it.
+    Event(Event<()>),
+    /// Data of the file that has begun.
     Data {
+        /// Its offset in the file.
         offset: u64,
-        len: usize,
+        /// Its range in the bytes that are passed with the step.
+        bytes: Range<usize>,
     },
+    /// The file that has begun is complete.
     End {
+        /// Its size in bytes.
         size: u64,
-        /// A warning about the file, which is kept.
-        remark: Option<ImportError>,
     },
+    /// The file that has begun cannot be read.
+    Failed(CopyError),
 }
 
-/// Events, and the file data that they refer to.
-pub(super) struct Batch {
-    steps: Vec<TreeEvent>,
+/// Steps, and the file data that they refer to.
+struct Batch {
+    steps: Vec<Step>,
     bytes: Vec<u8>,
     used: usize,
 }
@@ -71,7 +60,7 @@ pub(super) struct Cancelled(AtomicU64);
 
 impl Cancelled {
     /// Cancels the `begun`-th file.
-    pub(super) fn give_up(&self, begun: u64) {
+    pub(super) fn cancel(&self, begun: u64) {
         self.0.store(begun, Ordering::Relaxed);
     }
 
@@ -80,13 +69,13 @@ impl Cancelled {
     }
 }
 
-/// Calls `take` with each event of a source and the file data of its batch, until it returns false.
+/// Calls `take` with each step of a source and the file data of its batch, until it returns false.
 ///
-/// Fails, before the first event, if the thread that reads cannot be started.
-pub(super) fn each_step<S: Source + Send>(
+/// Fails, before the first step, if the thread that reads cannot be started.
+pub(super) fn each_step<S: Source<Content: Content> + Send>(
     source: S,
-    given_up: &Cancelled,
-    mut take: impl FnMut(TreeEvent, &[u8]) -> bool,
+    cancelled: &Cancelled,
+    mut take: impl FnMut(Step, &[u8]) -> bool,
 ) -> io::Result<()> {
     let (full, batches) = sync_channel(BATCHES);
     let (back, empty) = sync_channel(BATCHES);
@@ -94,7 +83,7 @@ pub(super) fn each_step<S: Source + Send>(
         back.send(Batch::new()).expect("the other end is here");
     }
     thread::scope(|scope| {
-        let fill = move || Filler::new(source, given_up).run(&empty, &full);
+        let fill = move || Filler::new(source, cancelled).run(&empty, &full);
         thread::Builder::new().spawn_scoped(scope, fill)?;
         // Both ends are dropped when this closure returns, which ends the other thread.
         let (batches, back) = (batches, back);
@@ -125,26 +114,26 @@ impl Batch {
         &mut self.bytes[self.used..][..len]
     }
 
-    /// Adds an event for the first `len` bytes of the free space, which are data of a file.
+    /// Adds a step for the first `len` bytes of the free space, which are data of a file.
     fn add_data(&mut self, offset: u64, len: usize) {
         let bytes = self.used..self.used + len;
         self.used = bytes.end;
-        self.steps.push(TreeEvent::Data { offset, bytes });
+        self.steps.push(Step::Data { offset, bytes });
     }
 }
 
 /// The state of the thread that reads.
-struct Filler<'a, S: Source> {
+struct Filler<'a, S: Source<Content: Content>> {
     source: S,
-    content: Option<S::Content>,
+    content: Option<<S::Content as Content>::Reader>,
     /// The number of files that have begun.
     begun: u64,
-    given_up: &'a Cancelled,
+    cancelled: &'a Cancelled,
 }
 
-impl<'a, S: Source> Filler<'a, S> {
-    fn new(source: S, given_up: &'a Cancelled) -> Self {
-        Self { source, content: None, begun: 0, given_up }
+impl<'a, S: Source<Content: Content>> Filler<'a, S> {
+    fn new(source: S, cancelled: &'a Cancelled) -> Self {
+        Self { source, content: None, begun: 0, cancelled }
     }
 
     fn run(mut self, empty: &Receiver<Batch>, full: &SyncSender<Batch>) {
@@ -166,31 +155,45 @@ impl<'a, S: Source> Filler<'a, S> {
             }
             match self.source.next() {
                 None => return false,
-                Some(Next::Step(step)) => batch.steps.push(step),
-                Some(Next::File(node, content)) => {
-                    self.begun += 1;
-                    self.content = Some(content);
-                    batch.steps.push(TreeEvent::Begin(node));
-                }
+                Some(event) => self.add(batch, event),
             }
         }
         true
     }
 
+    /// Adds an event of the source, and begins with the content of a file.
+    fn add(&mut self, batch: &mut Batch, event: Event<S::Content>) {
+        if let Event::Enter(entry) | Event::Other(entry) | Event::File(entry, _) = &event {
+            // Read here, ahead of their use.
+            entry.xattrs.get();
+        }
+        batch.steps.push(Step::Event(match event {
+            Event::File(entry, content) => {
+                self.begun += 1;
+                self.content = Some(content.into_reader());
+                Event::File(entry, ())
+            }
+            Event::Enter(entry) => Event::Enter(entry),
+            Event::Leave => Event::Leave,
+            Event::Other(entry) => Event::Other(entry),
+            Event::Failed(error) => Event::Failed(error),
+        }));
+    }
+
     /// Reads more of the file that has begun.
     fn read(&mut self, batch: &mut Batch) {
         let Some(content) = &mut self.content else { return };
-        if self.given_up.is(self.begun) {
+        if self.cancelled.is(self.begun) {
             self.content = None;
             return;
         }
         match content.read(batch.room()) {
             Ok(Piece::Data { offset, len }) => return batch.add_data(offset, len),
             Ok(Piece::End { size, remark }) => {
-                batch.steps.push(TreeEvent::End { size });
-                batch.steps.extend(remark.map(TreeEvent::Failed));
+                batch.steps.push(Step::End { size });
+                batch.steps.extend(remark.map(|error| Step::Event(Event::Failed(error))));
             }
-            Err(error) => batch.steps.push(TreeEvent::Failed(error)),
+            Err(error) => batch.steps.push(Step::Failed(error)),
         }
         self.content = None;
     }
@@ -199,6 +202,7 @@ impl<'a, S: Source> Filler<'a, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::source::{Attributes, Entry, Kind, Origin, Xattrs};
 
     /// A source of files of these sizes, last first, or without an end.
     struct Files {
@@ -215,19 +219,27 @@ mod tests {
     impl Source for Files {
         type Content = Bytes;
 
-        fn next(&mut self) -> Option<Next<Bytes>> {
+        fn next(&mut self) -> Option<Event<Bytes>> {
             let size = self.sizes.pop()?;
             // A size of 0 is an event without content.
             if size == 0 {
-                return Some(Next::Step(TreeEvent::Leave));
+                return Some(Event::Leave);
             }
             let content = Bytes { at: 0, size, endless: self.endless };
-            Some(Next::File(node(size), content))
+            Some(Event::File(entry(size), content))
         }
     }
 
     impl Content for Bytes {
-        fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
+        type Reader = Self;
+
+        fn into_reader(self) -> Self {
+            self
+        }
+    }
+
+    impl ContentReader for Bytes {
+        fn read(&mut self, room: &mut [u8]) -> Result<Piece, CopyError> {
             assert!(!room.is_empty() && room.len().is_multiple_of(SECTOR));
             let left = if self.endless { u64::MAX } else { self.size - self.at };
             let len = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -241,17 +253,16 @@ mod tests {
         }
     }
 
-    fn node(size: u64) -> Node {
-        use crate::copy::import::event::{Attributes, Kind, Origin, Xattrs};
+    fn entry(size: u64) -> Entry {
         let never = userbtrfs_engine::api::Timestamp::default();
-        Node {
-            name: None,
+        Entry {
+            name: Vec::new(),
             path: size.to_string().into(),
             kind: Kind::File,
             attributes: Attributes { mode: 0, uid: 0, gid: 0, accessed: never, modified: never },
-            xattrs: Xattrs::default(),
-            origin: Origin::Machine(0, size),
-            several: false,
+            xattrs: Xattrs::default().into(),
+            origin: Origin::Host(0, size),
+            has_links: false,
         }
     }
 
@@ -264,14 +275,14 @@ mod tests {
         let mut at = 0;
         each_step(source, &Cancelled::default(), |step, bytes| {
             match step {
-                TreeEvent::Begin(_) => at = 0,
-                TreeEvent::Leave => seen.push(0),
-                TreeEvent::Data { offset, bytes: range } => {
+                Step::Event(Event::File(..)) => at = 0,
+                Step::Event(Event::Leave) => seen.push(0),
+                Step::Data { offset, bytes: range } => {
                     assert_eq!(offset, at);
                     at += range.len() as u64;
                     assert!(bytes[range].windows(2).all(|pair| pair[0] == pair[1]));
                 }
-                TreeEvent::End { size } => {
+                Step::End { size } => {
                     assert_eq!(at, size);
                     seen.push(size);
                 }
@@ -285,16 +296,16 @@ mod tests {
 
     #[test]
     fn cancelled_file_is_not_read_further() {
-        let given_up = Cancelled::default();
+        let cancelled = Cancelled::default();
         let (mut begun, mut left) = (0, 0);
         let source = Files { sizes: vec![0, 5, 6], endless: true };
-        each_step(source, &given_up, |step, _| {
+        each_step(source, &cancelled, |step, _| {
             match step {
-                TreeEvent::Begin(_) => {
+                Step::Event(Event::File(..)) => {
                     begun += 1;
-                    given_up.give_up(begun);
+                    cancelled.cancel(begun);
                 }
-                TreeEvent::Leave => left += 1,
+                Step::Event(Event::Leave) => left += 1,
                 _ => {}
             }
             true

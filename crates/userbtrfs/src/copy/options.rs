@@ -1,0 +1,83 @@
+//! Options of a copy.
+
+use std::path::Path;
+
+use userbtrfs_engine::api::Dir;
+
+/// Options of a copy.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// The owner of all new files; `None` leaves it to `keep`.
+    pub uid: Option<u32>,
+    /// The group of all new files; `None` leaves it to `keep`.
+    pub gid: Option<u32>,
+    /// The attributes of the source to keep.
+    pub keep: Keep,
+    /// Makes each file durable when it is complete.
+    pub fsync: bool,
+    /// Whether copies of files of the same filesystem share their extents.
+    pub reflink: Reflink,
+    /// The device and inode number of the image file on the host, which is skipped with an error.
+    pub except: Option<(u64, u64)>,
+    /// Leaves out subvolumes inside a source in an image; empty directories are made in their
+    /// place.
+    pub one_subvolume: bool,
+    /// The number of files of the host that are filled at the same time.
+    pub workers: usize,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            uid: None,
+            gid: None,
+            keep: Keep::Everything,
+            fsync: false,
+            reflink: Reflink::Auto,
+            except: None,
+            one_subvolume: false,
+            // More workers than processors, since workers wait for reads of small files.
+            workers: (2 * cpus).max(4),
+        }
+    }
+}
+
+/// Whether a copy shares the extents of its source, as `cp --reflink` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reflink {
+    /// It does if that is possible; otherwise the data is copied.
+    #[default]
+    Auto,
+    /// It does; a file for which that is not possible is not copied.
+    Always,
+    /// The data is copied.
+    Never,
+}
+
+/// The attributes of a source that are kept, beside names and contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Permissions without the set-id and sticky bits, as `cp` does; all else is new.
+    Mode,
+    /// Permissions, owners and times, as `cp -p` does.
+    Attributes,
+    /// Everything, including hard links and extended attributes, as `cp -a` does.
+    #[default]
+    Everything,
+}
+
+impl Keep {
+    /// Returns the directory with the treatment of its default ACL for new inodes in it, as cp(1)
+    /// does: they inherit it unless the permissions of the source are kept.
+    pub(super) fn acls_in(self, dir: Dir) -> Dir {
+        match self {
+            Self::Mode => dir,
+            Self::Attributes | Self::Everything => dir.ignoring_default_acl(),
+        }
+    }
+}
+
+/// A callback for each complete file and each new directory, with the path in the source and that
+/// of the copy; any thread of a copy calls it.
+pub type Observer<'a> = dyn Fn(&Path, &Path) + Sync + 'a;
