@@ -165,6 +165,12 @@ pub(super) fn source_error<E: Into<SideError>>(path: &Path) -> impl Fn(E) -> Cop
     move |error| CopyError::Source { path: path.to_path_buf(), error: error.into() }
 }
 
+/// Returns an error of an operation of the host on the source at a path.
+pub(super) fn host_error(path: &Path, doing: &'static str) -> impl Fn(Errno) -> CopyError {
+    let failed = source_error(path);
+    move |error| failed(SideError::host(doing)(error))
+}
+
 fn quoted(path: &Path) -> Quoted<'_> {
     Quoted(path.as_os_str().as_bytes())
 }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use userbtrfs_engine::api::Timestamp;
 
 use super::{Attributes, Entry, Event, Kind, Origin, Source, Xattrs};
-use crate::copy::error::{CopyError, SideError, source_error};
+use crate::copy::error::{CopyError, SideError, host_error as failed};
 use crate::copy::host_object::HostObject;
 use content::FileContent;
 
@@ -233,9 +233,4 @@ fn read_names(fd: &OwnedFd) -> Result<Vec<Name>, Errno> {
     }
     names.sort_by_key(|name| std::cmp::Reverse(name.inode));
     Ok(names)
-}
-
-fn failed(path: &Path, doing: &'static str) -> impl Fn(Errno) -> CopyError {
-    let failed = source_error(path);
-    move |error| failed(SideError::host(doing)(error))
 }

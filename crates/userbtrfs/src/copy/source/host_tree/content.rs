@@ -12,8 +12,7 @@ use std::path::PathBuf;
 use rustix::fs::{self, SeekFrom, Stat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::failed;
-use crate::copy::error::CopyError;
+use crate::copy::error::{CopyError, host_error as failed};
 use crate::copy::source::{Content, ContentReader, Piece};
 
 /// The types of filesystems whose files the kernel generates as they are read, as statfs(2) returns
@@ -162,7 +161,8 @@ mod tests {
 
     /// Reads to the end; returns the ranges of data, the size and the remark.
     fn read(content: &mut FileContent) -> (Vec<(u64, usize)>, u64, String) {
-        let (mut data, mut room) = (Vec::new(), [0; 4096]);
+        let mut data = Vec::new();
+        let mut room = [0; 4096];
         loop {
             match content.read(&mut room).unwrap() {
                 Piece::Data { offset, len } => data.push((offset, len)),
