@@ -82,11 +82,10 @@ pub(super) fn each_step<S: Source<Content: Content> + Send>(
     for _ in 0..BATCHES {
         back.send(Batch::new()).expect("the other end is here");
     }
-    thread::scope(|scope| {
+    // Both ends here are dropped when this closure returns, which ends the other thread.
+    thread::scope(move |scope| {
         let fill = move || Filler::new(source, cancelled).run(&empty, &full);
         thread::Builder::new().spawn_scoped(scope, fill)?;
-        // Both ends are dropped when this closure returns, which ends the other thread.
-        let (batches, back) = (batches, back);
         for mut batch in &batches {
             let Batch { steps, bytes, .. } = &mut batch;
             if !steps.drain(..).all(|step| take(step, bytes)) {
@@ -297,7 +296,8 @@ mod tests {
     #[test]
     fn cancelled_file_is_not_read_further() {
         let cancelled = Cancelled::default();
-        let (mut begun, mut left) = (0, 0);
+        let mut begun = 0;
+        let mut left = 0;
         let source = Files { sizes: vec![0, 5, 6], endless: true };
         each_step(source, &cancelled, |step, _| {
             match step {
@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn each_step_ends_when_take_returns_false() {
         for last in [0, 1, 100] {
-            let (mut steps, source) = (0, Files { sizes: vec![5], endless: true });
+            let mut steps = 0;
+            let source = Files { sizes: vec![5], endless: true };
             each_step(source, &Cancelled::default(), |_, _| {
                 steps += 1;
                 steps <= last

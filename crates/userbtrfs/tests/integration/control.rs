@@ -366,7 +366,8 @@ fn mounted_block_device_answers_requests() {
 
 #[test]
 fn two_mounts_have_a_socket_each() {
-    let (Some(one), Some(two)) = (Site::new(), Site::new()) else { return };
+    let Some(one) = Site::new() else { return };
+    let Some(two) = Site::new() else { return };
     let children = [one.serve(&[]), two.serve(&[])];
     fs::create_dir(one.point().join("dir")).unwrap();
     let made = |site: &Site| stats(&site.point())["requests"]["MKDIR"].as_u64().unwrap();

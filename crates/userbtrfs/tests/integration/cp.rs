@@ -194,7 +194,8 @@ fn default_acl_of_target_is_inherited_unless_permissions_are_kept() {
         let names: Vec<_> = xattrs.map(|(name, _)| String::from_utf8(name).unwrap()).collect();
         (inode.metadata().unwrap().mode & 0o7777, names.join(" "))
     };
-    let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+    let access = "system.posix_acl_access";
+    let default = "system.posix_acl_default";
     assert_eq!(found("/dir/put"), (0o664, String::new()));
     assert_eq!(found("/dir/preserved"), (0o664, String::new()));
     assert_eq!(found("/dir/copied"), (0o660, access.to_owned()));
@@ -213,7 +214,8 @@ fn copy_shares_data_unless_told_not_to() {
     drop(plain);
     filesystem.close().unwrap();
     for when in ["", "--reflink", "--reflink=auto", "--reflink=always", "--reflink=never"] {
-        let (verb, copy) = (format!("cp {when}"), format!("/copy{when}"));
+        let verb = format!("cp {when}");
+        let copy = format!("/copy{when}");
         let verb = verb.trim_end();
         made.does(verb, &["/file", &copy]);
         made.does(verb, &["/small", &format!("{copy}-small")]);

@@ -163,7 +163,8 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
 /// The filesystem that holds the image is shut down: all later writes to it are I/O errors.
 #[test]
 fn a_device_that_fails_under_load_is_an_io_error_and_tears_no_commit() {
-    let (Some(site), Some(below)) = (Site::new(), Site::new()) else { return };
+    let Some(site) = Site::new() else { return };
+    let Some(below) = Site::new() else { return };
     if !has_program("perl") {
         return;
     }

@@ -107,7 +107,8 @@ fn image_of_a_disk_without_a_partition_says_which_to_give() {
 
 #[test]
 fn partition_of_an_image_is_mounted() {
-    let (Some(disk), Some(site)) = (Disk::new("gpt"), Site::new()) else { return };
+    let Some(disk) = Disk::new("gpt") else { return };
+    let Some(site) = Site::new() else { return };
     verb("mkfs -q --partition 2", &disk.image(), &[]).good();
     let image = disk.image();
     let point = site.point();

@@ -82,7 +82,8 @@ impl Sectors {
 
     fn share(&mut self, number: usize, run: &Run) -> Result<()> {
         let (source, from) = run.source;
-        let (file, source) = (&self.files[number], &self.files[source]);
+        let file = &self.files[number];
+        let source = &self.files[source];
         match file.dedupe_range(source, from, run.end - run.start, run.start) {
             Ok(Deduped::Same { shared, .. }) => self.shared += shared,
             // Only the hashes were equal, or only one of the files has checksums.
