@@ -13,6 +13,7 @@ use super::workspace::{Package, Source};
 /// The files that may use `unsafe`, and the reasons.
 const EXEMPT: &[(&str, &str)] = &[
     ("crates/bench/src/mapping.rs", "a mapped file is what reading without a copy is compared to"),
+    ("crates/device/src/fiemap.rs", "an ioctl that tells which extents of a file are shared"),
     ("crates/device/src/ring.rs", "the kernel reads and writes the buffers of an io_uring"),
     ("crates/device/src/slab.rs", "the kernel is asked for huge pages"),
     ("crates/fuse/src/clone.rs", "an ioctl of /dev/fuse that makes a second descriptor"),
