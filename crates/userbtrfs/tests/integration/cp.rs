@@ -214,7 +214,7 @@ fn copy_shares_data_unless_told_not_to() {
     drop(plain);
     filesystem.close().unwrap();
     for when in ["", "--reflink", "--reflink=auto", "--reflink=always", "--reflink=never"] {
-        let verb = format!("cp {when}");
+        let verb = format!("cp {when}").trim_end().to_owned();
         let copy = format!("/copy{when}");
         let verb = verb.trim_end();
         made.does(verb, &["/file", &copy]);
