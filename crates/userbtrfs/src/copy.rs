@@ -20,6 +20,7 @@
 //! | `sink`              | the operations of a sink: `image` and `host`                       |
 //! | `in_order`          | fills one file after the other, with data that `prefetch` reads    |
 //! | `pool`              | fills several files of the host at once, large ones in parts       |
+//! | `shared`            | the data that files of the host share                              |
 //! | `options`, `error`  | the options and errors of all copies                               |
 //!
 //! 1. Nothing is made outside the destination: every name is made relative to its opened parent
@@ -32,7 +33,8 @@
 //!    they are not errors, as with `cp -a`.
 //! 5. A file is copied whole, with its holes, or not at all. One of the host that changes while it
 //!    is read is kept as it was read, and is reported.
-//! 6. Memory is bounded, whatever the size of the files: a few MiB.
+//! 6. Memory is bounded, whatever the size of the files: a few MiB, and some tens of them with
+//!    [`CopyOptions::keep_shared`].
 //! 7. Nothing is committed here, except for [`CopyOptions::fsync`]: the commit is up to the code
 //!    that opened the filesystem.
 
@@ -44,6 +46,7 @@ mod options;
 mod pool;
 mod prefetch;
 mod progress;
+mod shared;
 mod sink;
 mod source;
 mod tree;
@@ -59,6 +62,7 @@ use error::source_error;
 pub use error::{CopyError, Report, SideError};
 pub use options::{CopyOptions, Keep, Observer, Reflink};
 pub use progress::Progress;
+use shared::SharedFiles;
 use sink::Sink;
 use sink::host::{HostSink, open_dir};
 use sink::image::ImageSink;
@@ -77,6 +81,7 @@ pub struct Copier<'a> {
     observer: Option<&'a Observer<'a>>,
     image_links: Links<ImageSink>,
     host_links: Links<HostSink>,
+    shared: Option<Arc<SharedFiles>>,
 }
 
 /// A tree in an image.
@@ -104,7 +109,8 @@ impl<'a> Copier<'a> {
     /// Creates a copy that counts its work in `progress`.
     pub fn new(options: CopyOptions, progress: &'a Progress) -> Self {
         let (image_links, host_links) = Default::default();
-        Self { options, progress, observer: None, image_links, host_links }
+        let shared = options.keep_shared.then(|| Arc::new(SharedFiles::new()));
+        Self { options, progress, observer: None, image_links, host_links, shared }
     }
 
     /// Sets a callback for each file that is complete, and each directory that is made.
@@ -116,9 +122,10 @@ impl<'a> Copier<'a> {
     /// Copies a tree of the host into an image.
     pub fn put(&self, source: &Path, target: &ImageTarget<'_>, report: &Report<'_>) {
         let context = self.context(&self.image_links, report);
-        match HostTree::new(source, target.name.is_none(), self.options.except) {
+        match HostTree::new(source, target.name.is_none(), self.options.except, self.shared.clone())
+        {
             Ok(source) => {
-                in_order::copy(source, Tree::new(&context, target.start(self.options.keep)))
+                in_order::copy(source, Tree::new(&context, target.start(self.options.keep)));
             }
             Err(error) => context.report(error),
         }
@@ -162,7 +169,8 @@ impl<'a> Copier<'a> {
         links: &'c Links<S>,
         report: &'c Report<'c>,
     ) -> Context<'c, S> {
-        Context::new(&self.options, self.progress, self.observer, links, report)
+        let shared = self.shared.as_deref();
+        Context::new(&self.options, self.progress, self.observer, links, shared, report)
     }
 
     fn image_tree(&self, source: &ImageSource<'_>) -> ImageTree {

@@ -55,8 +55,17 @@ impl<S: Sink> InOrder<'_, S> {
                     self.fail(error);
                 }
             }
-            Step::End { size } => {
+            Step::Shared(data) => {
+                let Some(file) = &self.file else { return };
+                if let Err(error) = context.write_shared(file, &data) {
+                    self.fail(error);
+                }
+            }
+            Step::End { size, shares } => {
                 let Some(file) = self.file.take() else { return };
+                if shares {
+                    context.add_shared(&file);
+                }
                 context.close(file, size);
             }
             Step::Failed(error) => self.fail(error),

@@ -17,6 +17,8 @@ pub struct CopyOptions {
     pub fsync: bool,
     /// Whether copies of files of the same filesystem share their extents.
     pub reflink: Reflink,
+    /// Makes the copies of files of the host that share data, as FIEMAP reports, share it, too.
+    pub keep_shared: bool,
     /// The device and inode number of the image file on the host, which is skipped with an error.
     pub except: Option<(u64, u64)>,
     /// Leaves out subvolumes inside a source in an image; empty directories are made in their
@@ -35,6 +37,7 @@ impl Default for CopyOptions {
             keep: Keep::Everything,
             fsync: false,
             reflink: Reflink::Auto,
+            keep_shared: false,
             except: None,
             one_subvolume: false,
             // More workers than processors, since workers wait for reads of small files.

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::error::CopyError;
+use super::shared::SharedData;
 use super::source::{Content, ContentReader, Event, Piece, Source};
 
 /// The number of batches.
@@ -23,6 +24,9 @@ const ROOM_MIN: usize = 64 << 10;
 
 /// The number of steps in a full batch.
 const STEPS: usize = 512;
+
+/// The number of steps in a full batch that hold a file open, since descriptors are scarce.
+const SHARED_MAX: usize = 32;
 
 const SECTOR: usize = 4096;
 
@@ -38,10 +42,14 @@ pub(super) enum Step {
         /// Its range in the bytes that are passed with the step.
         bytes: Range<usize>,
     },
+    /// Data of the file that has begun that was copied before, with another file.
+    Shared(SharedData),
     /// The file that has begun is complete.
     End {
         /// Its size in bytes.
         size: u64,
+        /// True if files that follow may share data with it.
+        shares: bool,
     },
     /// The file that has begun cannot be read.
     Failed(CopyError),
@@ -52,6 +60,8 @@ struct Batch {
     steps: Vec<Step>,
     bytes: Vec<u8>,
     used: usize,
+    /// The number of steps that hold a file open.
+    shared: usize,
 }
 
 /// The number of the file that was cancelled last: files are numbered from 1 as they begin.
@@ -100,11 +110,13 @@ pub(super) fn each_step<S: Source<Content: Content> + Send>(
 
 impl Batch {
     fn new() -> Self {
-        Self { steps: Vec::with_capacity(STEPS), bytes: vec![0; BYTES], used: 0 }
+        Self { steps: Vec::with_capacity(STEPS), bytes: vec![0; BYTES], used: 0, shared: 0 }
     }
 
     fn is_full(&self) -> bool {
-        self.steps.len() >= STEPS || self.bytes.len() - self.used < ROOM_MIN
+        self.steps.len() >= STEPS
+            || self.shared >= SHARED_MAX
+            || self.bytes.len() - self.used < ROOM_MIN
     }
 
     /// Returns the free space for the next bytes: whole sectors.
@@ -138,6 +150,7 @@ impl<'a, S: Source<Content: Content>> Filler<'a, S> {
     fn run(mut self, empty: &Receiver<Batch>, full: &SyncSender<Batch>) {
         for mut batch in empty {
             batch.used = 0;
+            batch.shared = 0;
             let more = self.fill(&mut batch);
             if full.send(batch).is_err() || !more {
                 return;
@@ -188,8 +201,12 @@ impl<'a, S: Source<Content: Content>> Filler<'a, S> {
         }
         match content.read(batch.room()) {
             Ok(Piece::Data { offset, len }) => return batch.add_data(offset, len),
-            Ok(Piece::End { size, remark }) => {
-                batch.steps.push(Step::End { size });
+            Ok(Piece::Shared(data)) => {
+                batch.shared += 1;
+                return batch.steps.push(Step::Shared(data));
+            }
+            Ok(Piece::End { size, shares, remark }) => {
+                batch.steps.push(Step::End { size, shares });
                 batch.steps.extend(remark.map(|error| Step::Event(Event::Failed(error))));
             }
             Err(error) => batch.steps.push(Step::Failed(error)),
@@ -243,7 +260,7 @@ mod tests {
             let left = if self.endless { u64::MAX } else { self.size - self.at };
             let len = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if len == 0 {
-                return Ok(Piece::End { size: self.size, remark: None });
+                return Ok(Piece::End { size: self.size, shares: false, remark: None });
             }
             room[..len].fill(u8::try_from(self.size % 251).unwrap());
             let offset = self.at;
@@ -281,7 +298,7 @@ mod tests {
                     at += range.len() as u64;
                     assert!(bytes[range].windows(2).all(|pair| pair[0] == pair[1]));
                 }
-                Step::End { size } => {
+                Step::End { size, .. } => {
                     assert_eq!(at, size);
                     seen.push(size);
                 }

@@ -7,10 +7,11 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use userbtrfs_engine::api::Attributes;
+use userbtrfs_engine::api::{Attributes, InodeId};
 
 use super::error::SideError;
 use super::options::Keep;
+use super::shared::SharedRange;
 use super::source::{Entry, Origin};
 
 /// An entry of the source, and the name of its copy.
@@ -76,6 +77,13 @@ pub(super) trait Sink: Sized {
     /// Makes an empty file share the data of an inode of the source, and returns its size; `None`
     /// if they are in different filesystems.
     fn share(file: &Self::File, origin: Origin) -> Result<Option<u64>, SideError>;
+
+    /// Makes a file share data with another copy, and returns the length of the part that it
+    /// shares now.
+    fn share_range(file: &Self::File, copy: InodeId, range: SharedRange) -> Result<u64, SideError>;
+
+    /// Returns the identity of a file for [`Self::share_range`]; `None` if it cannot share data.
+    fn id(file: &Self::File) -> Option<InodeId>;
 
     fn write(file: &Self::File, bytes: &[u8], offset: u64) -> Result<(), SideError>;
     fn set_len(file: &Self::File, size: u64) -> Result<(), SideError>;

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use userbtrfs_engine::api::{Inode, InodeId, Timestamp};
 
 use super::error::{CopyError, SideError};
+use super::shared::SharedData;
 
 /// A tree to copy.
 pub(super) trait Source {
@@ -57,8 +58,12 @@ pub(super) enum Piece {
         offset: u64,
         len: usize,
     },
+    /// A range of data that was copied before, with another file.
+    Shared(SharedData),
     End {
         size: u64,
+        /// True if files that follow may share data with this one.
+        shares: bool,
         /// A warning about the file, which is kept.
         remark: Option<CopyError>,
     },

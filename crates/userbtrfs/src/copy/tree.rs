@@ -22,6 +22,7 @@ use userbtrfs_format::Quoted;
 use super::error::{CopyError, Report, SideError, source_error};
 use super::options::{CopyOptions, Keep, Observer, Reflink};
 use super::progress::Progress;
+use super::shared::{SharedData, SharedFiles};
 use super::sink::{Item, Sink};
 use super::source::{Entry, Event, Kind, Origin, is_entry_name};
 
@@ -47,6 +48,7 @@ pub(super) struct Context<'a, S: Sink> {
     report: &'a Report<'a>,
     observer: Option<&'a Observer<'a>>,
     links: &'a Links<S>,
+    shared: Option<&'a SharedFiles>,
     /// True after an error after which nothing can succeed.
     has_ended: AtomicBool,
 }
@@ -65,9 +67,11 @@ impl<'a, S: Sink> Context<'a, S> {
         progress: &'a Progress,
         observer: Option<&'a Observer<'a>>,
         links: &'a Links<S>,
+        shared: Option<&'a SharedFiles>,
         report: &'a Report<'a>,
     ) -> Self {
-        Self { options, progress, report, observer, links, has_ended: AtomicBool::new(false) }
+        let has_ended = AtomicBool::new(false);
+        Self { options, progress, report, observer, links, shared, has_ended }
     }
 
     /// Counts and reports an error.
@@ -148,6 +152,31 @@ impl<'a, S: Sink> Context<'a, S> {
         new.end.fetch_max(offset + len, Ordering::Relaxed);
         Progress::add(&self.progress.bytes, len);
         Ok(())
+    }
+
+    /// Makes a file share data with the copy of another file, or copies it if that is not possible.
+    pub(super) fn write_shared(
+        &self,
+        new: &NewFile<S>,
+        data: &SharedData,
+    ) -> Result<(), CopyError> {
+        let range = data.range;
+        let copy = self.shared.and_then(|shared| shared.copy_of(range.origin));
+        // The rest is copied, and if that fails, too, its error is the one to report.
+        let len = copy.and_then(|copy| S::share_range(&new.file, copy, range).ok()).unwrap_or(0);
+        let end = range.offset + len;
+        if len > 0 {
+            new.end.fetch_max(end, Ordering::Relaxed);
+            Progress::add(&self.progress.bytes, len);
+        }
+        data.read(end, |bytes, offset| self.write(new, bytes, offset))
+    }
+
+    /// Records a file with which files that follow may share data.
+    pub(super) fn add_shared(&self, new: &NewFile<S>) {
+        if let (Some(shared), Some(copy)) = (self.shared, S::id(&new.file)) {
+            shared.add_copy(new.item.entry.origin, copy);
+        }
     }
 
     /// Sets the size and the attributes of a file whose data was written.

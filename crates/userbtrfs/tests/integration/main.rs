@@ -37,6 +37,7 @@ mod mount_waits;
 mod pending_logs;
 mod put;
 mod put_data;
+mod put_shared;
 mod refusals;
 mod rootdir;
 mod shell;

@@ -25,6 +25,9 @@ pub(crate) struct PutArgs {
     /// fsync each file when complete [default: one commit at the end]
     #[arg(long)]
     fsync: bool,
+    /// Share data in the image that the files share on the host (btrfs, xfs)
+    #[arg(long)]
+    reflink: bool,
 }
 
 impl RunVerb for PutArgs {
@@ -47,7 +50,14 @@ impl PutArgs {
     fn options(&self, image: &Path) -> CopyOptions {
         let (uid, gid) = self.owner.map_or((None, None), |owner| (owner.uid, owner.gid));
         let except = image_file(image);
-        CopyOptions { uid, gid, fsync: self.fsync, except, ..CopyOptions::default() }
+        CopyOptions {
+            uid,
+            gid,
+            fsync: self.fsync,
+            keep_shared: self.reflink,
+            except,
+            ..CopyOptions::default()
+        }
     }
 }
 

@@ -7,12 +7,13 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, linkat, lstat, statat,
 };
 use rustix::io::{Errno, pwrite, retry_on_intr};
-use userbtrfs_engine::api::{Attributes, Timestamp};
+use userbtrfs_engine::api::{Attributes, InodeId, Timestamp};
 
 use super::{Item, Sink};
 use crate::copy::error::SideError;
 use crate::copy::host_object::HostObject;
 use crate::copy::options::Keep;
+use crate::copy::shared::SharedRange;
 use crate::copy::source::{Kind, Origin};
 
 /// A tree of the host.
@@ -120,6 +121,14 @@ impl Sink for HostSink {
 
     fn share(_: &OwnedFd, _: Origin) -> Result<Option<u64>, SideError> {
         Ok(None)
+    }
+
+    fn share_range(_: &OwnedFd, _: InodeId, _: SharedRange) -> Result<u64, SideError> {
+        Ok(0)
+    }
+
+    fn id(_: &OwnedFd) -> Option<InodeId> {
+        None
     }
 
     fn write(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), SideError> {

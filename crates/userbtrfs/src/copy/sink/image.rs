@@ -1,10 +1,11 @@
 //! Makes the copy in an image.
 
-use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, XattrMode};
+use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, InodeId, XattrMode};
 
 use super::{Item, Sink};
 use crate::copy::error::SideError;
 use crate::copy::options::Keep;
+use crate::copy::shared::SharedRange;
 use crate::copy::source::{Kind, Origin};
 
 /// A tree in an image. The handle of a directory decides whether new inodes inherit its ACLs.
@@ -87,6 +88,15 @@ impl Sink for ImageSink {
         let source = file.inode().filesystem().inode(id).open()?;
         file.clone_range(&source, 0, 0, 0)?;
         Ok(Some(file.len()))
+    }
+
+    fn share_range(file: &File, copy: InodeId, range: SharedRange) -> Result<u64, SideError> {
+        let source = file.inode().filesystem().inode(copy).open()?;
+        Ok(file.share_from(&source, range.from, range.offset, range.len)?)
+    }
+
+    fn id(file: &File) -> Option<InodeId> {
+        Some(file.inode().id())
     }
 
     fn write(file: &File, bytes: &[u8], offset: u64) -> Result<(), SideError> {

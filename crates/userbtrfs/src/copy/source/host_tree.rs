@@ -11,6 +11,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ use userbtrfs_engine::api::Timestamp;
 use super::{Attributes, Entry, Event, Kind, Origin, Source, Xattrs};
 use crate::copy::error::{CopyError, SideError, host_error as failed};
 use crate::copy::host_object::HostObject;
+use crate::copy::shared::SharedFiles;
 use content::FileContent;
 
 /// The maximum size of a list of attribute names, and of a value.
@@ -32,6 +34,8 @@ pub(in crate::copy) struct HostTree {
     buffer: Vec<u8>,
     /// The device and inode number of a file that is left out.
     except: Option<(u64, u64)>,
+    /// The files that share data, if the copies share it.
+    shared: Option<Arc<SharedFiles>>,
 }
 
 struct Level {
@@ -54,8 +58,10 @@ impl HostTree {
         path: &Path,
         follow: bool,
         except: Option<(u64, u64)>,
+        shared: Option<Arc<SharedFiles>>,
     ) -> Result<Self, CopyError> {
-        let mut tree = Self { first: None, levels: Vec::new(), buffer: vec![0; XATTR_MAX], except };
+        let buffer = vec![0; XATTR_MAX];
+        let mut tree = Self { first: None, levels: Vec::new(), buffer, except, shared };
         tree.first = Some(if follow {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
@@ -133,7 +139,8 @@ impl HostTree {
             return Err(CopyError::Itself { path });
         }
         let xattrs = self.xattrs(HostObject::Open(fd.as_fd()));
-        let content = FileContent::new(fd, path.clone(), stat);
+        let shared = self.shared.as_ref().and_then(|shared| shared.extents_of(&fd, stat));
+        let content = FileContent::new(fd, path.clone(), stat, shared);
         Ok(Event::File(entry(name, path, Kind::File, stat, xattrs), content))
     }
 

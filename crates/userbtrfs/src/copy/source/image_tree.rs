@@ -205,7 +205,7 @@ impl ContentReader for ImageReader {
             }
             let next = self.next_chunk();
             let Some(chunk) = next.map_err(source_error(&self.content.path))? else {
-                return Ok(Piece::End { size: self.end, remark: None });
+                return Ok(Piece::End { size: self.end, shares: false, remark: None });
             };
             self.end = chunk.offset() + chunk.len();
             self.current = Some((chunk, 0));

@@ -4,15 +4,18 @@
 //!    by then. A file that the kernel generates is read to its end, whatever its size: those of
 //!    `/proc` have size 0, those of `/sys` that of a page.
 //! 2. If the host supports `SEEK_DATA`, only data is read, and holes are skipped.
-//! 3. Any other file that changes while it is read is kept as it was read, and is reported.
+//! 3. A range that shares its extent with a file that was copied before is not read.
+//! 4. Any other file that changes while it is read is kept as it was read, and is reported.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{self, SeekFrom, Stat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use crate::copy::error::{CopyError, host_error as failed};
+use crate::copy::shared::{FileExtents, SharedData, SharedRange};
 use crate::copy::source::{Content, ContentReader, Piece};
 
 /// The types of filesystems whose files the kernel generates as they are read, as statfs(2) returns
@@ -34,7 +37,7 @@ const STAT_BLOCK: u64 = 512;
 
 /// A file that is being read.
 pub(in crate::copy) struct FileContent {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     path: PathBuf,
     then: Version,
     /// Whether the kernel generates it: its size and times are not those of its content.
@@ -42,6 +45,10 @@ pub(in crate::copy) struct FileContent {
     /// The offset of the next read, and the end of the data that is being read.
     at: u64,
     data_end: u64,
+    /// The extents that it shares with other files.
+    extents: Option<FileExtents>,
+    /// The ranges at `at` or after it that were copied with other files, last first.
+    shared: Vec<SharedRange>,
 }
 
 /// The attributes that change with the content.
@@ -59,13 +66,30 @@ impl From<&Stat> for Version {
 }
 
 impl FileContent {
-    pub(super) fn new(fd: OwnedFd, path: PathBuf, stat: &Stat) -> Self {
+    pub(super) fn new(
+        fd: OwnedFd,
+        path: PathBuf,
+        stat: &Stat,
+        extents: Option<FileExtents>,
+    ) -> Self {
         let then = Version::from(stat);
         let is_full = stat.st_blocks.cast_unsigned().saturating_mul(STAT_BLOCK) >= then.size;
         // If it has holes, `find_data` is needed.
         let data_end = if is_full { then.size } else { 0 };
         let is_generated = stat.st_blocks == 0 && is_generated(&fd);
-        Self { fd, path, then, is_generated, at: 0, data_end }
+        let mut shared = extents.as_ref().map_or(Vec::new(), |known| known.known_ranges(then.size));
+        shared.reverse();
+        let fd = Arc::new(fd);
+        Self { fd, path, then, is_generated, at: 0, data_end, extents, shared }
+    }
+
+    /// Returns the range at the current offset that was copied with another file, and advances to
+    /// its end.
+    fn next_shared(&mut self) -> Option<SharedData> {
+        self.shared.truncate(self.shared.partition_point(|range| range.offset >= self.at));
+        let range = self.shared.pop_if(|range| range.offset == self.at)?;
+        self.at += range.len;
+        Some(SharedData { range, file: Arc::clone(&self.fd), path: self.path.clone() })
     }
 
     /// Advances to the next data, or to the end if there is none.
@@ -84,13 +108,14 @@ impl FileContent {
 
     fn end(&self, size: u64) -> Result<Piece, CopyError> {
         if self.is_generated {
-            return Ok(Piece::End { size, remark: None });
+            return Ok(Piece::End { size, shares: false, remark: None });
         }
         let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
         let is_whole = size == self.then.size || self.then.size == 0;
         let is_same = is_whole && Version::from(&now) == self.then;
         let remark = (!is_same).then(|| CopyError::Changed { path: self.path.clone() });
-        Ok(Piece::End { size, remark })
+        let shares = is_same && self.extents.as_ref().is_some_and(|extents| extents.add(&now));
+        Ok(Piece::End { size, shares, remark })
     }
 
     /// Reads at the current offset.
@@ -134,7 +159,11 @@ impl ContentReader for FileContent {
         if self.at >= size {
             return self.end(size);
         }
-        let left = usize::try_from(self.data_end - self.at).unwrap_or(usize::MAX);
+        if let Some(shared) = self.next_shared() {
+            return Ok(Piece::Shared(shared));
+        }
+        let end = self.shared.last().map_or(self.data_end, |next| next.offset.min(self.data_end));
+        let left = usize::try_from(end - self.at).unwrap_or(usize::MAX);
         let len = left.min(room.len());
         self.read_on(&mut room[..len])
     }
@@ -156,7 +185,7 @@ mod tests {
         change(&file);
         let stat = fs::fstat(&file).unwrap();
         let path = PathBuf::from("file");
-        (FileContent::new(file.try_clone().unwrap().into(), path, &stat), file)
+        (FileContent::new(file.try_clone().unwrap().into(), path, &stat, None), file)
     }
 
     /// Reads to the end; returns the ranges of data, the size and the remark.
@@ -166,7 +195,8 @@ mod tests {
         loop {
             match content.read(&mut room).unwrap() {
                 Piece::Data { offset, len } => data.push((offset, len)),
-                Piece::End { size, remark } => {
+                Piece::Shared(_) => unreachable!("no other file was copied"),
+                Piece::End { size, remark, .. } => {
                     return (data, size, remark.map_or(String::new(), |error| error.to_string()));
                 }
             }
