@@ -12,4 +12,6 @@ mod subvolumes;
 pub(crate) use changes::Writable;
 pub(crate) use cleaner::{Cleaner, Parts as CleanerParts};
 
-pub(crate) use subvolumes::{Subvolume, default_subvolume, path_of, subvolume, subvolumes};
+pub(crate) use subvolumes::{
+    Subvolume, default_subvolume, deleted_subvolumes, path_of, subvolume, subvolumes,
+};

@@ -27,6 +27,7 @@ use admin::mount::MountArgs;
 use admin::mount::helper::Invocation;
 use admin::stats::StatsArgs;
 use admin::subvolume::SubvolumeVerb;
+use admin::subvolume::property::PropertyVerb;
 use admin::trace::TraceMountArgs;
 use admin::umount::UmountArgs;
 use args::{Global, RootArgs, WriteArgs};
@@ -65,9 +66,12 @@ enum Verb {
     Stats(StatsArgs),
     /// Print result, amount and timing of each fsync, until the mount ends
     Trace(TraceMountArgs),
-    /// Show subvolumes and snapshots of an image or a mount
+    /// Show and change subvolumes of an image or a mount
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),
+    /// Show and set properties of subvolumes
+    #[command(subcommand)]
+    Property(PropertyVerb),
     /// Print on-disk structures
     #[command(subcommand)]
     Dump(DumpVerb),
@@ -121,6 +125,7 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Stats(args) => admin::stats::run(global, args),
         Verb::Trace(args) => admin::trace::run(global, args),
         Verb::Subvolume(verb) => admin::subvolume::run(global, verb),
+        Verb::Property(verb) => admin::subvolume::property::run(global, verb),
         Verb::Dump(verb) => admin::dump::run(global, verb),
         Verb::Log(verb) => admin::log::run(global, verb),
     }

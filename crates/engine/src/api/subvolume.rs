@@ -83,18 +83,18 @@ impl Filesystem {
         self.writable()?.set_received_uuid(id, received)
     }
 
-    /// Returns the deleted subvolumes whose space is not freed yet, by id.
-    pub fn deleted_subvolumes(&self) -> Result<Vec<TreeId>> {
-        match &self.inner.transactions {
-            Some(transactions) => Ok(transactions.dead_roots()?),
-            None => Err(Error::ReadOnly),
-        }
+    /// Returns the deleted subvolumes whose space is not freed yet, by id. They have no parent,
+    /// name or path any more.
+    pub fn deleted_subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
+        let deleted = share::deleted_subvolumes(self.inner.tree_roots())?;
+        deleted.into_iter().map(|subvolume| self.describe(subvolume)).collect()
     }
 
     /// Waits until the space of these deleted subvolumes is freed, in memory: it can be allocated
-    /// after the next commit. Files in them that are open keep them.
-    pub fn wait_for_deleted(&self, ids: &[TreeId]) -> Result<()> {
-        self.inner.cleaner.as_ref().ok_or(Error::ReadOnly)?.wait(ids)
+    /// after the next commit. Files in them that are open keep them. Returns whether that is so;
+    /// returns false early once `may_wait`, which is called several times a second, does.
+    pub fn wait_for_deleted(&self, ids: &[TreeId], may_wait: impl Fn() -> bool) -> Result<bool> {
+        self.inner.cleaner.as_ref().ok_or(Error::ReadOnly)?.wait(ids, may_wait)
     }
 
     fn writable(&self) -> Result<Writable<'_>> {

@@ -82,17 +82,24 @@ impl Cleaner {
         }
     }
 
-    /// Waits until the trees of these subvolumes are dropped. Returns the first failure.
-    pub(crate) fn wait(&self, ids: &[TreeId]) -> Result<()> {
+    /// Waits until the trees of these subvolumes are dropped, or `may_wait` returns false; returns
+    /// whether they are dropped. Fails with the first failure.
+    pub(crate) fn wait(&self, ids: &[TreeId], may_wait: impl Fn() -> bool) -> Result<bool> {
         self.shared.parts.transactions.commit()?;
         if self.thread.lock().is_none() {
-            while self.shared.clean_next() {}
+            while may_wait() && self.shared.clean_next() {}
         }
         let mut state = self.shared.state.lock();
-        self.shared.changed.wait_while(&mut state, |state| {
-            !state.stops && ids.iter().any(|id| state.queue.contains_key(id))
-        });
-        state.failed.take().map_or(Ok(()), Err)
+        loop {
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            let are_dropped = !ids.iter().any(|id| state.queue.contains_key(id));
+            if are_dropped || state.stops || !may_wait() {
+                return Ok(are_dropped);
+            }
+            self.shared.changed.wait_for(&mut state, PAUSE);
+        }
     }
 
     /// Stops after the current step, until another subvolume is queued.

@@ -27,19 +27,42 @@ pub(crate) fn subvolume(tree_roots: &TreeRoots, id: TreeId) -> Result<Subvolume>
 /// Returns all subvolumes except the top level, by id.
 pub(crate) fn subvolumes(tree_roots: &TreeRoots) -> Result<Vec<Subvolume>> {
     let mut found = Vec::new();
+    for_each_root(tree_roots, |id, root| {
+        if root.refs > 0 {
+            found.push(Subvolume { id, root, parent: parent(tree_roots, id)? });
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Returns the deleted subvolumes whose trees are not dropped yet, by id.
+pub(crate) fn deleted_subvolumes(tree_roots: &TreeRoots) -> Result<Vec<Subvolume>> {
+    let mut found = Vec::new();
+    for_each_root(tree_roots, |id, root| {
+        if root.refs == 0 {
+            found.push(Subvolume { id, root, parent: None });
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `visit` with the root item of each subvolume except the top level, by id.
+fn for_each_root(
+    tree_roots: &TreeRoots,
+    mut visit: impl FnMut(TreeId, RootItem) -> Result<()>,
+) -> Result<()> {
     let first = Key::new(TreeId::FS.0 + 1, ItemKind(0), 0);
     let mut cursor = tree_roots.cursor(tree_roots.roots(), &first, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
         let id = TreeId(item.key.objectid);
         if item.key.kind == ItemKind::ROOT_ITEM && id.is_subvolume() {
-            let root = RootItem::parse(item.data).expect("verified with its block");
-            if root.refs > 0 {
-                found.push(Subvolume { id, root, parent: parent(tree_roots, id)? });
-            }
+            visit(id, RootItem::parse(item.data).expect("verified with its block"))?;
         }
         cursor.advance()?;
     }
-    Ok(found)
+    Ok(())
 }
 
 fn parent(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {

@@ -128,6 +128,15 @@ pub(super) fn progress(global: &Global, line: impl FnOnce() -> String) -> Result
     ignore_closed_pipe(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
 }
 
+/// Prints a line about a change on stdout, as btrfs-progs does, unless `--quiet` is given or the
+/// output is JSON.
+pub(super) fn announce(global: &Global, line: impl FnOnce() -> String) -> Result<()> {
+    if global.quiet || global.format == Format::Json {
+        return Ok(());
+    }
+    ignore_closed_pipe(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
+}
+
 /// Returns true if [`progress`] prints.
 pub(super) fn is_verbose(global: &Global) -> bool {
     global.verbose > 0 && !global.quiet && global.format == Format::Text

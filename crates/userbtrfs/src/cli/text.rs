@@ -56,6 +56,16 @@ pub(crate) fn time(time: Timestamp) -> String {
     calendar(time, "%Y-%m-%d %H:%M").unwrap_or_else(|| time.sec.to_string())
 }
 
+/// Returns a time to the second, in UTC, or in seconds if it is beyond the calendar.
+pub(crate) fn time_to_seconds(time: Timestamp) -> String {
+    calendar(time, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| time.sec.to_string())
+}
+
+/// Returns a time to the second with its zone, as `date +%F %T %z` prints it in UTC.
+pub(crate) fn time_in_zone(time: Timestamp) -> String {
+    calendar(time, "%Y-%m-%d %H:%M:%S +0000").unwrap_or_else(|| time.sec.to_string())
+}
+
 /// Returns a time to the nanosecond, in UTC, or in seconds if it is beyond the calendar.
 pub(crate) fn time_exact(time: Timestamp) -> String {
     match calendar(time, "%Y-%m-%d %H:%M:%S") {

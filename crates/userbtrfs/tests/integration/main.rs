@@ -43,6 +43,7 @@ mod rootdir;
 mod shell;
 mod sizes;
 mod slashes;
+mod subvolume;
 mod superblocks;
 mod support;
 mod surroundings;

@@ -21,6 +21,7 @@ use super::shared::SharedMounts;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
+use crate::cli::admin::subvolume::ListOptions;
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
@@ -59,7 +60,12 @@ enum RequestVerb {
         #[arg(value_enum)]
         what: Traced,
     },
-    SubvolumeList,
+    SubvolumeList {
+        #[command(flatten)]
+        options: ListOptions,
+        path: OsString,
+    },
+    SubvolumeGetDefault,
     SubvolumeShow {
         path: OsString,
     },
@@ -119,7 +125,12 @@ impl ServedMount {
             RequestVerb::Umount { force, point } => return self.umount(force, &point),
             RequestVerb::DropWrites { toggle } => self.drop_writes(toggle)?,
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
-            RequestVerb::SubvolumeList => subvolume::write_list(&mut out, filesystem, format)?,
+            RequestVerb::SubvolumeList { options, path } => {
+                subvolume::write_list(&mut out, filesystem, &options, &path, &request.global)?;
+            }
+            RequestVerb::SubvolumeGetDefault => {
+                subvolume::write_default(&mut out, filesystem, format)?;
+            }
             RequestVerb::SubvolumeShow { path } => {
                 subvolume::write_shown(&mut out, filesystem, &path, format)?;
             }

@@ -1,0 +1,136 @@
+//! `subvolume create`, `snapshot` and `set-default`.
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, TreeId};
+
+use super::change;
+use crate::cli::args::{Global, WriteArgs};
+use crate::cli::paths::{Destination, each};
+use crate::cli::report::announce;
+use crate::cli::session::Access;
+use crate::cli::text::shown;
+
+/// One commit, at the end of the verb.
+pub(super) fn once(image: &WriteArgs) -> Access {
+    Access::Once { discard: image.discard }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    image: WriteArgs,
+    /// Paths of the new subvolumes
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Make parent directories as needed
+    #[arg(short, long)]
+    parents: bool,
+    /// Quota group to inherit from (not supported)
+    #[arg(short = 'i', value_name = "QGROUP", hide = true)]
+    quota_group: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(flatten)]
+    image: WriteArgs,
+    /// Subvolume
+    source: OsString,
+    /// Directory, or new name
+    dest: OsString,
+    /// Make a read-only snapshot
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Quota group to inherit from (not supported)
+    #[arg(short = 'i', value_name = "QGROUP", hide = true)]
+    quota_group: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SetDefaultArgs {
+    #[command(flatten)]
+    image: WriteArgs,
+    /// Id or path of the subvolume
+    subvolume: OsString,
+}
+
+/// The permissions of new directories.
+const DIR_MODE: u32 = 0o755;
+
+pub(super) fn create(global: &Global, args: &CreateArgs) -> Result<ExitCode> {
+    refuse_quota_groups(&args.quota_group)?;
+    change(global, &args.image, once(&args.image), |session| {
+        each(&args.paths, |path| {
+            create_at(&session.filesystem, path, args.parents)?;
+            announce(global, || format!("Create subvolume '{}'", Quoted(path)))
+        })
+    })
+}
+
+fn create_at(filesystem: &Filesystem, path: &[u8], parents: bool) -> Result<(), Error> {
+    if parents && let Some(end) = parent_end(path) {
+        filesystem.create_dir_all(&path[..end], DIR_MODE)?;
+    }
+    let (dir, name) = filesystem.open_parent(path)?;
+    dir.create_subvolume(&name, DIR_MODE).map(drop)
+}
+
+/// Returns the end of the path of the parent directory; `None` if the path has no parent.
+fn parent_end(path: &[u8]) -> Option<usize> {
+    let end = path.iter().rposition(|byte| *byte != b'/')?;
+    path[..end].iter().rposition(|byte| *byte == b'/')
+}
+
+pub(super) fn refuse_quota_groups(given: &[String]) -> Result<()> {
+    match given.first() {
+        Some(_) => bail!("-i: quota groups are not supported"),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn snapshot(global: &Global, args: &SnapshotArgs) -> Result<ExitCode> {
+    refuse_quota_groups(&args.quota_group)?;
+    change(global, &args.image, once(&args.image), |session| {
+        let filesystem = &session.filesystem;
+        let source = subvolume_at(filesystem, &args.source)?;
+        let paths = [args.source.clone(), args.dest.clone()];
+        let (_, dest) = Destination::split(filesystem, &paths, false)?;
+        let dest = dest.of(args.source.as_encoded_bytes()).with_context(|| shown(&args.source))?;
+        let make = || {
+            let (dir, name) = filesystem.open_parent(&dest)?;
+            dir.snapshot(&name, source.id, args.read_only)
+        };
+        make().with_context(|| Quoted(&dest).to_string())?;
+        announce(global, || made_snapshot(args.read_only, &shown(&args.source), &dest))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Returns the line about a new snapshot.
+pub(super) fn made_snapshot(read_only: bool, source: &str, dest: &[u8]) -> String {
+    let kind = if read_only { "readonly snapshot" } else { "snapshot" };
+    format!("Create a {kind} of '{source}' in '{}'", Quoted(dest))
+}
+
+/// Returns the subvolume at a path.
+pub(super) fn subvolume_at(filesystem: &Filesystem, path: &OsStr) -> Result<SubvolumeInfo> {
+    let inode = filesystem.lookup(path.as_encoded_bytes());
+    let found = inode.and_then(|inode| filesystem.subvolume_at(&inode));
+    found.with_context(|| shown(path))
+}
+
+pub(super) fn set_default(global: &Global, args: &SetDefaultArgs) -> Result<ExitCode> {
+    let SetDefaultArgs { image, subvolume } = args;
+    change(global, image, once(image), |session| {
+        let filesystem = &session.filesystem;
+        let id = match subvolume.to_str().and_then(|text| text.parse().ok()) {
+            Some(id) => TreeId(id),
+            None => subvolume_at(filesystem, subvolume)?.id,
+        };
+        filesystem.set_default_subvolume(id).with_context(|| shown(subvolume))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}

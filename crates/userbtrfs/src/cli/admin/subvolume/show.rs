@@ -1,0 +1,91 @@
+//! `subvolume show`, in the format of btrfs-progs.
+
+use std::ffi::OsStr;
+use std::io::Write;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
+use uuid::Uuid;
+
+use super::list::{document, text_of};
+use crate::cli::args::Format;
+use crate::cli::output::{json_name, write_json};
+use crate::cli::text::{shown, time_in_zone};
+
+/// Writes the attributes of the subvolume at a path.
+pub(in crate::cli) fn write_shown(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    path: &OsStr,
+    format: Format,
+) -> Result<()> {
+    let subvolume = filesystem
+        .lookup(path.as_encoded_bytes())
+        .and_then(|inode| filesystem.subvolume_at(&inode))
+        .with_context(|| shown(path))?;
+    let snapshots = snapshots_of(filesystem, &subvolume)?;
+    match format {
+        Format::Text => write_text(out, &subvolume, &snapshots),
+        Format::Json => {
+            let mut document = document(&subvolume);
+            let paths = snapshots.iter().map(|snapshot| json_name(&snapshot.path));
+            document["snapshots"] = paths.collect();
+            write_json(out, "subvolume-show", &document)
+        }
+    }
+}
+
+fn snapshots_of(filesystem: &Filesystem, of: &SubvolumeInfo) -> Result<Vec<SubvolumeInfo>> {
+    let uuid = of.root.extended.as_ref().map(|extended| extended.uuid);
+    let mut all = filesystem.subvolumes()?;
+    all.retain(|other| {
+        let parent = other.root.extended.as_ref().map(|extended| extended.parent_uuid);
+        uuid.is_some_and(|uuid| !uuid.is_nil()) && parent == uuid
+    });
+    Ok(all)
+}
+
+fn write_text(
+    out: &mut dyn Write,
+    subvolume: &SubvolumeInfo,
+    snapshots: &[SubvolumeInfo],
+) -> Result<()> {
+    let is_top = subvolume.parent.is_none();
+    let path = if is_top { b"/" } else { subvolume.path.as_slice() };
+    let name = if is_top { b"<FS_TREE>" } else { subvolume.name.as_slice() };
+    let extended = subvolume.root.extended.as_ref();
+    let uuid = |uuid: Option<Uuid>| text_of(uuid.filter(|uuid| !uuid.is_nil()));
+    let time = |time: Option<Timestamp>| match time {
+        Some(time) if time.sec != 0 => time_in_zone(time),
+        _ => "-".to_owned(),
+    };
+    let number = |number: Option<u64>| number.unwrap_or(0).to_string();
+    let parent = subvolume.parent.map(|parent| parent.0);
+    let flags = if subvolume.is_read_only() { "readonly" } else { "-" };
+    writeln!(out, "{}", Quoted(path))?;
+    let rows: [(&str, String); 15] = [
+        ("Name: \t\t\t", Quoted(name).to_string()),
+        ("UUID: \t\t\t", uuid(extended.map(|it| it.uuid))),
+        ("Parent UUID: \t\t", uuid(extended.map(|it| it.parent_uuid))),
+        ("Received UUID: \t\t", uuid(extended.map(|it| it.received_uuid))),
+        ("Creation time: \t\t", time(extended.map(|it| it.otime))),
+        ("Subvolume ID: \t\t", subvolume.id.0.to_string()),
+        ("Generation: \t\t", subvolume.root.generation.to_string()),
+        ("Gen at creation: \t", number(extended.map(|it| it.otransid))),
+        ("Parent ID: \t\t", number(parent)),
+        ("Top level ID: \t\t", number(parent)),
+        ("Flags: \t\t\t", flags.to_owned()),
+        ("Send transid: \t\t", number(extended.map(|it| it.stransid))),
+        ("Send time: \t\t", time(extended.map(|it| it.stime))),
+        ("Receive transid: \t", number(extended.map(|it| it.rtransid))),
+        ("Receive time: \t\t", time(extended.map(|it| it.rtime))),
+    ];
+    for (name, value) in rows {
+        writeln!(out, "\t{name}{value}")?;
+    }
+    writeln!(out, "\tSnapshot(s):")?;
+    for snapshot in snapshots {
+        writeln!(out, "\t\t\t\t{}", Quoted(&snapshot.path))?;
+    }
+    Ok(())
+}
