@@ -9,6 +9,7 @@
 //! | `lookup`                 | lookup and forget                                |
 //! | `attributes`, `contents` | attributes; reads and writes                     |
 //! | `xattrs`                 | extended attributes                              |
+//! | `subvolumes`             | changes of subvolumes by the serving process     |
 //! | `sync`, `statfs`         | fsync, syncfs, the last commit; free space       |
 //! | `context`                | the state of a mount that operations share       |
 //! | `set_id`, `rights`       | set-id bits; checks that the kernel leaves out   |
@@ -54,6 +55,7 @@ mod server;
 mod set_id;
 mod shutdown;
 mod statfs;
+mod subvolumes;
 mod sync;
 mod unreported_errors;
 mod xattrs;

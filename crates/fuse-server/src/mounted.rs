@@ -16,6 +16,7 @@ use userbtrfs_sync::Arc;
 
 use crate::group::MountGroup;
 use crate::server::FuseServer;
+use crate::subvolumes::SubvolumeOps;
 
 /// The options for serving a filesystem.
 #[derive(Clone, Debug, Default)]
@@ -146,6 +147,27 @@ impl StatsHandle {
     /// Returns the filesystem.
     pub fn filesystem(&self) -> &Filesystem {
         &self.served.context.filesystem
+    }
+
+    /// Creates an empty subvolume in the directory with this inode number in the mount.
+    pub fn create_subvolume(&self, dir: u64, name: &[u8]) -> api::Result<()> {
+        self.subvolumes().create(dir, name)
+    }
+
+    /// Makes a snapshot of the subvolume whose root directory has the inode number `source` in the
+    /// mount, in the directory `dir`. It has all that programs wrote before the call.
+    pub fn snapshot(&self, source: u64, dir: u64, name: &[u8], read_only: bool) -> api::Result<()> {
+        self.subvolumes().snapshot(source, dir, name, read_only)
+    }
+
+    /// Deletes a subvolume of the directory with this inode number, with its content. Its open
+    /// files can still be used. Returns its id.
+    pub fn delete_subvolume(&self, dir: u64, name: &[u8]) -> api::Result<api::TreeId> {
+        self.subvolumes().delete(dir, name)
+    }
+
+    fn subvolumes(&self) -> SubvolumeOps<'_> {
+        SubvolumeOps { context: &self.served.context }
     }
 
     /// Returns the number of requests of a kind; all unknown kinds count as one.

@@ -44,6 +44,7 @@ mod shell;
 mod sizes;
 mod slashes;
 mod subvolume;
+mod subvolume_mounted;
 mod superblocks;
 mod support;
 mod surroundings;

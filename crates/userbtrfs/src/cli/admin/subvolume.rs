@@ -1,12 +1,13 @@
 //! `subvolume` and `property`: show, make and change subvolumes of an image, or of a mount.
 //!
 //! 1. The first path decides: an image is a file or a block device, and the paths after it are in
-//!    it. A directory, or a path in one, is in a mount, as are all others.
+//!    it. If it is a directory of a mount, or a new path there, all paths are in a mount.
 //! 2. The server of a mount runs the verb; its answer is what it prints.
 
 mod change;
 mod delete;
 mod list;
+mod mounted;
 pub(in crate::cli) mod property;
 mod show;
 

@@ -66,6 +66,24 @@ enum RequestVerb {
         path: OsString,
     },
     SubvolumeGetDefault,
+    SubvolumeCreate {
+        dir: u64,
+        name: OsString,
+    },
+    SubvolumeSnapshot {
+        #[arg(short)]
+        read_only: bool,
+        source: u64,
+        dir: u64,
+        name: OsString,
+    },
+    SubvolumeDelete {
+        /// Commit before the answer.
+        #[arg(short)]
+        commit: bool,
+        dir: u64,
+        name: OsString,
+    },
     SubvolumeShow {
         path: OsString,
     },
@@ -127,6 +145,18 @@ impl ServedMount {
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
             RequestVerb::SubvolumeList { options, path } => {
                 subvolume::write_list(&mut out, filesystem, &options, &path, &request.global)?;
+            }
+            RequestVerb::SubvolumeCreate { dir, name } => {
+                self.stats_handle.create_subvolume(dir, name.as_bytes())?;
+            }
+            RequestVerb::SubvolumeSnapshot { read_only, source, dir, name } => {
+                self.stats_handle.snapshot(source, dir, name.as_bytes(), read_only)?;
+            }
+            RequestVerb::SubvolumeDelete { commit, dir, name } => {
+                self.stats_handle.delete_subvolume(dir, name.as_bytes())?;
+                if commit {
+                    filesystem.commit()?;
+                }
             }
             RequestVerb::SubvolumeGetDefault => {
                 subvolume::write_default(&mut out, filesystem, format)?;

@@ -1,12 +1,13 @@
 //! `subvolume create`, `snapshot` and `set-default`.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, TreeId};
 
-use super::change;
+use super::{change, mounted, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::paths::{Destination, each};
 use crate::cli::report::announce;
@@ -22,8 +23,7 @@ pub(super) fn once(image: &WriteArgs) -> Access {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Paths of the new subvolumes
-    #[arg(required = true)]
+    /// Paths of the new subvolumes (none after a path in a mount, which takes the place of IMAGE)
     paths: Vec<OsString>,
     /// Make parent directories as needed
     #[arg(short, long)]
@@ -37,10 +37,10 @@ pub(crate) struct CreateArgs {
 pub(crate) struct SnapshotArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Subvolume
-    source: OsString,
-    /// Directory, or new name
-    dest: OsString,
+    /// Subvolume, then a directory or a new name (in a mount: the subvolume takes the place of
+    /// IMAGE)
+    #[arg(required = true, num_args = 1..=2, value_name = "PATH")]
+    paths: Vec<OsString>,
     /// Make a read-only snapshot
     #[arg(short = 'r')]
     read_only: bool,
@@ -62,6 +62,13 @@ const DIR_MODE: u32 = 0o755;
 
 pub(super) fn create(global: &Global, args: &CreateArgs) -> Result<ExitCode> {
     refuse_quota_groups(&args.quota_group)?;
+    let first = &args.image.root.image.image;
+    if mounted::is_in_mount(first) {
+        refuse_options(&args.image.root)?;
+        let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
+        return mounted::create(global, paths, args.parents);
+    }
+    ensure!(!args.paths.is_empty(), "{}: no path in the image is given", first.display());
     change(global, &args.image, once(&args.image), |session| {
         each(&args.paths, |path| {
             create_at(&session.filesystem, path, args.parents)?;
@@ -93,18 +100,25 @@ pub(super) fn refuse_quota_groups(given: &[String]) -> Result<()> {
 
 pub(super) fn snapshot(global: &Global, args: &SnapshotArgs) -> Result<ExitCode> {
     refuse_quota_groups(&args.quota_group)?;
+    let first = &args.image.root.image.image;
+    let (name, paths) = match args.paths.as_slice() {
+        [dest] => {
+            refuse_options(&args.image.root)?;
+            return mounted::snapshot(global, first, Path::new(dest), args.read_only);
+        }
+        paths => (&paths[0], paths),
+    };
     change(global, &args.image, once(&args.image), |session| {
         let filesystem = &session.filesystem;
-        let source = subvolume_at(filesystem, &args.source)?;
-        let paths = [args.source.clone(), args.dest.clone()];
-        let (_, dest) = Destination::split(filesystem, &paths, false)?;
-        let dest = dest.of(args.source.as_encoded_bytes()).with_context(|| shown(&args.source))?;
+        let source = subvolume_at(filesystem, name)?;
+        let (_, dest) = Destination::split(filesystem, paths, false)?;
+        let dest = dest.of(name.as_encoded_bytes()).with_context(|| shown(name))?;
         let make = || {
             let (dir, name) = filesystem.open_parent(&dest)?;
             dir.snapshot(&name, source.id, args.read_only)
         };
         make().with_context(|| Quoted(&dest).to_string())?;
-        announce(global, || made_snapshot(args.read_only, &shown(&args.source), &dest))?;
+        announce(global, || made_snapshot(args.read_only, &shown(name), &dest))?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Dir, Error, Filesystem, InodeId, Quoted, TreeId, join_path};
 
-use super::change;
+use super::{change, mounted, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::host::signals::Signals;
 use crate::cli::report::{ExitStatus, announce};
@@ -22,8 +22,7 @@ use crate::cli::text::shown;
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Paths of the subvolumes
-    #[arg(required_unless_present = "deleted_id")]
+    /// Paths of the subvolumes (in a mount, the first takes the place of IMAGE)
     paths: Vec<OsString>,
     /// Delete the subvolume with this id
     #[arg(short = 'i', long = "subvolid", value_name = "ID", conflicts_with = "paths")]
@@ -57,6 +56,16 @@ fn often(image: &WriteArgs) -> Access {
 }
 
 pub(super) fn delete(global: &Global, args: &DeleteArgs) -> Result<ExitCode> {
+    let first = &args.image.root.image.image;
+    if mounted::is_in_mount(first) {
+        refuse_options(&args.image.root)?;
+        ensure!(args.deleted_id.is_none(), "--subvolid applies to images only");
+        let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
+        let commit = args.commit_after || args.commit_each;
+        return mounted::delete(global, paths, commit, |shown| args.line(shown));
+    }
+    let is_given = !args.paths.is_empty() || args.deleted_id.is_some();
+    ensure!(is_given, "{}: no path in the image is given", first.display());
     change(global, &args.image, often(&args.image), |session| {
         let filesystem = &session.filesystem;
         let failures = ExitStatus::default();

@@ -1,0 +1,119 @@
+//! Changes of subvolumes through a mount: the kernel resolves the paths, and the server gets inode
+//! numbers.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use userbtrfs::mount::control::{self, AskError};
+
+use super::change::made_snapshot;
+use crate::cli::admin::mounted::request_at;
+use crate::cli::args::Global;
+use crate::cli::report::{ExitStatus, announce};
+
+/// Returns true if a path that is given in place of an image is, or would be, in a mount of ours.
+pub(super) fn is_in_mount(path: &Path) -> bool {
+    let dir = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => path,
+        Ok(_) => return false,
+        Err(_) => parent(path),
+    };
+    matches!(control::check(dir), Ok(()) | Err(AskError::Within { .. }))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Returns the number of the directory of a path, and the last name.
+fn place(path: &Path) -> Result<(OsString, OsString)> {
+    let name = path.file_name().ok_or_else(|| anyhow!("path has no file name"))?;
+    Ok((number(parent(path))?, name.to_owned()))
+}
+
+fn number(path: &Path) -> Result<OsString> {
+    Ok(path.metadata()?.ino().to_string().into())
+}
+
+/// Calls `change` with each path; a failure is reported, and the next path follows.
+fn each(
+    paths: impl Iterator<Item = impl AsRef<OsStr>>,
+    change: impl Fn(&Path) -> Result<()>,
+) -> Result<ExitCode> {
+    let failures = ExitStatus::default();
+    for path in paths {
+        let path = Path::new(path.as_ref());
+        if let Err(error) = change(path) {
+            failures.report(&error.context(path.display().to_string()));
+        }
+    }
+    Ok(failures.code())
+}
+
+pub(super) fn create(
+    global: &Global,
+    paths: impl Iterator<Item = impl AsRef<OsStr>>,
+    parents: bool,
+) -> Result<ExitCode> {
+    each(paths, |path| {
+        if parents {
+            std::fs::create_dir_all(parent(path))?;
+        }
+        let (dir, name) = place(path)?;
+        request_at(global, parent(path), &["subvolume-create".into(), "--".into(), dir, name])?;
+        announce(global, || format!("Create subvolume '{}'", path.display()))
+    })
+}
+
+pub(super) fn snapshot(
+    global: &Global,
+    source: &Path,
+    dest: &Path,
+    read_only: bool,
+) -> Result<ExitCode> {
+    let device = |path: &Path| control::device_at(path).with_context(|| path.display().to_string());
+    let into = dest.metadata().is_ok_and(|found| found.is_dir());
+    let dest = match source.file_name() {
+        Some(name) if into => dest.join(name),
+        None if into => bail!("{}: source has no file name", source.display()),
+        _ => dest.to_owned(),
+    };
+    if device(source)? != device(parent(&dest))? {
+        bail!("{}: invalid cross-device link", dest.display());
+    }
+    let make = || -> Result<()> {
+        let (dir, name) = place(&dest)?;
+        let mut words: Vec<OsString> = vec!["subvolume-snapshot".into()];
+        words.extend(read_only.then(|| "-r".into()));
+        words.extend(["--".into(), number(source)?, dir, name]);
+        request_at(global, parent(&dest), &words).map(drop)
+    };
+    make().with_context(|| dest.display().to_string())?;
+    let source = source.display().to_string();
+    let line = || made_snapshot(read_only, &source, dest.as_os_str().as_encoded_bytes());
+    announce(global, line)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes subvolumes; `line` returns the line about one.
+pub(super) fn delete(
+    global: &Global,
+    paths: impl Iterator<Item = impl AsRef<OsStr>>,
+    commit: bool,
+    line: impl Fn(&str) -> String,
+) -> Result<ExitCode> {
+    each(paths, |path| {
+        let (dir, name) = place(path)?;
+        let mut words: Vec<OsString> = vec!["subvolume-delete".into()];
+        words.extend(commit.then(|| "-c".into()));
+        words.extend(["--".into(), dir, name]);
+        request_at(global, parent(path), &words)?;
+        announce(global, || line(&path.display().to_string()))
+    })
+}

@@ -1,0 +1,84 @@
+//! Subvolumes changed through a mount, by the verbs and by rmdir, rm and rename.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::process::Command;
+
+use super::support::command::{Ran, run};
+use super::support::site::Site;
+
+/// Runs a verb on paths in the mount.
+fn verb(site: &Site, words: &str, paths: &[&str]) -> Ran {
+    let paths = paths.iter().map(|path| site.point().join(path).into_os_string());
+    run(words.split(' ').map(|word| OsStr::new(word).to_owned()).chain(paths))
+}
+
+#[test]
+fn subvolumes_are_made_and_deleted_by_paths_in_a_mount() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&[]).good();
+    let point = site.point();
+    let does = |words: &str, paths: &[&str]| {
+        assert_eq!(verb(&site, &format!("subvolume -q {words}"), paths).good(), "");
+    };
+    // The kernel caches that the name is absent.
+    assert!(!point.join("a").exists());
+    does("create", &["a", "two"]);
+    assert!(point.join("a").is_dir());
+    // Data that only the kernel has is in the snapshot.
+    let path = point.join("a/file");
+    let mut file = File::create(path).unwrap();
+    file.write_all(b"before").unwrap();
+    does("snapshot -r", &["a", "frozen"]);
+    file.write_all(b" and after").unwrap();
+    assert_eq!(fs::read(point.join("frozen/file")).unwrap(), b"before");
+    assert!(fs::write(point.join("frozen/x"), "").is_err());
+    does("snapshot", &["frozen", "two"]);
+    fs::write(point.join("two/frozen/file"), "changed").unwrap();
+    assert_eq!(fs::read(point.join("frozen/file")).unwrap(), b"before");
+    let said = verb(&site, "subvolume create", &["a"]).bad();
+    assert_eq!(said, format!("userbtrfs: {}: file exists\n", point.join("a").display()));
+    let said = verb(&site, "subvolume delete", &["two"]).bad();
+    assert!(said.ends_with("two: directory not empty\n"), "{said}");
+    // An open file of a deleted subvolume stays readable.
+    let mut open = File::open(point.join("frozen/file")).unwrap();
+    does("delete -c", &["frozen", "a"]);
+    assert!(!point.join("frozen").exists() && !point.join("a").exists());
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "before");
+    drop((open, file));
+    site.umount();
+    site.judge();
+    let list = site.made.verb("subvolume list", &[]).good();
+    let paths: Vec<_> = list.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(paths, ["two", "two/frozen"]);
+    site.made.judge();
+}
+
+#[test]
+fn subvolumes_in_a_mount_are_removed_and_renamed_like_directories() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&[]).good();
+    let point = site.point();
+    let tree = ["tree", "tree/sub", "tree/sub/inner", "empty", "old"];
+    fs::create_dir(point.join(tree[0])).unwrap();
+    for path in &tree[1..] {
+        verb(&site, "subvolume -q create", &[path]).good();
+    }
+    fs::write(point.join("tree/sub/inner/file"), "x").unwrap();
+    fs::write(point.join("old/file"), "kept").unwrap();
+    fs::rename(point.join("old"), point.join("tree/sub/new")).unwrap();
+    assert_eq!(fs::read_to_string(point.join("tree/sub/new/file")).unwrap(), "kept");
+    fs::rename(point.join("tree/sub/new"), point.join("new")).unwrap();
+    fs::remove_dir(point.join("empty")).unwrap();
+    assert!(fs::remove_dir(point.join("new")).is_err());
+    assert!(Command::new("rm").arg("-rf").arg(point.join("tree")).status().unwrap().success());
+    assert!(!point.join("tree").exists());
+    site.umount();
+    site.judge();
+    let list = site.made.verb("subvolume list", &[]).good();
+    assert!(list.lines().count() == 1 && list.ends_with("path new\n"), "{list}");
+    site.made.judge();
+}
