@@ -44,11 +44,21 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
     }
     demo.call(&["ls", "-l"], &[&image, Path::new("/edited")])?;
     demo.call(&["df"], &[&image])?;
+    show_snapshot(demo, &image)?;
     mounted::show(demo, &image, source)?;
     let expected = walk(source)?;
     judge(demo, &image, &expected)?;
     let extracted = demo.extract(&image)?;
     verify("the directory", &expected, &extracted, demo.begun)
+}
+
+/// Makes a snapshot, lists it, and deletes it.
+fn show_snapshot(demo: &Demo, image: &Path) -> Result<()> {
+    let snapshot = Path::new("/snapshot");
+    demo.call(&["subvolume", "snapshot", "-r"], &[image, Path::new("/"), snapshot])?;
+    demo.call(&["subvolume", "list", "-s"], &[image])?;
+    demo.call(&["ls", "-l"], &[image, &snapshot.join("edited")])?;
+    demo.call(&["subvolume", "delete"], &[image, snapshot])
 }
 
 /// Makes a file that is mostly holes.
