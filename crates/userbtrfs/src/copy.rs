@@ -43,6 +43,7 @@ mod error;
 mod host_object;
 mod in_order;
 mod options;
+mod origin;
 mod pool;
 mod prefetch;
 mod progress;

@@ -11,9 +11,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use userbtrfs_engine::api::{Inode, InodeId, Timestamp};
+use userbtrfs_engine::api::{Inode, Timestamp};
 
 use super::error::{CopyError, SideError};
+use super::shared::SharedData;
+pub(super) use super::origin::Origin;
 use super::shared::SharedData;
 
 /// A tree to copy.
@@ -95,15 +97,6 @@ pub(super) enum Kind {
     Symlink(Vec<u8>),
     /// A device, with its number, a pipe or a socket.
     Special((u32, u32)),
-}
-
-/// The identity of an inode of the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Origin {
-    /// An inode of the host: its device and inode number.
-    Host(u64, u64),
-    /// An inode of an image.
-    Image(InodeId),
 }
 
 /// Attributes as `stat` returns them.
