@@ -56,6 +56,9 @@ pub enum Verb {
     /// Making small changes durable: 64 KiB appends to a file, each with an fsync, by one job and
     /// by many; and the fsync of a directory
     Fsync(FsyncArgs),
+    /// Snapshots of a subvolume, the clone of a large file, and the deletion of a snapshot and of
+    /// its source, until they are cleaned
+    Share(ShareArgs),
     /// Clients of a file server (dbench), on a mount
     Dbench(DbenchArgs),
     /// Creating empty files by many threads (fs_mark), on a mount
@@ -78,6 +81,7 @@ impl Verb {
             | Self::Build(BuildArgs { common, .. })
             | Self::Write(WriteArgs { common, .. })
             | Self::Fsync(FsyncArgs { common, .. })
+            | Self::Share(ShareArgs { common, .. })
             | Self::Dbench(DbenchArgs { common, .. })
             | Self::Fsmark(FsmarkArgs { common, .. })
             | Self::Fio(FioArgs { common, .. })
@@ -371,6 +375,44 @@ impl FsyncArgs {
             syncs: number(4096),
             appends: number(1000),
             files: number(100_000),
+            common: common.clone(),
+        }
+    }
+}
+
+/// The options of `share`.
+#[derive(Clone, clap::Args)]
+pub struct ShareArgs {
+    /// The number of files of the subvolume of which snapshots are made
+    #[arg(long, value_name = "N", default_value_t = SNAPSHOT_FILES)]
+    pub files: NonZeroU64,
+    /// The size of the file that is cloned, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = CLONED)]
+    pub mebibytes: NonZeroU64,
+    /// The number of files of the subvolume that is deleted
+    #[arg(long, value_name = "N", default_value_t = DELETED)]
+    pub deleted: NonZeroU64,
+    /// The library's memory limit, in MiB
+    #[arg(long, default_value_t = MEMORY, value_name = "MIB")]
+    pub memory: NonZeroU64,
+    /// Options common to all verbs
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The default numbers of files, and the size of the file that is cloned, in MiB.
+const SNAPSHOT_FILES: NonZeroU64 = number(100_000);
+const DELETED: NonZeroU64 = number(200_000);
+const CLONED: NonZeroU64 = number(1024);
+
+impl ShareArgs {
+    /// Returns the options for the verb `all`.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self {
+            files: SNAPSHOT_FILES,
+            mebibytes: CLONED,
+            deleted: DELETED,
+            memory: MEMORY,
             common: common.clone(),
         }
     }

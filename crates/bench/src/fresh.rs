@@ -35,6 +35,16 @@ impl Fresh {
         Ok(fresh)
     }
 
+    /// Makes a copy of an image, with all its space preallocated.
+    pub(crate) fn copied(bench: &Bench, image: &Path) -> Result<Self> {
+        let bytes = fs::metadata(image)?.len();
+        let fresh = Self::new(bench, bytes)?;
+        bench.call(Command::new("cp").arg("--sparse=always").arg(image).arg(&fresh.0))?;
+        let file = File::options().write(true).open(&fresh.0)?;
+        fallocate(file, FallocateFlags::empty(), 0, bytes).context("the space of an image")?;
+        Ok(fresh)
+    }
+
     /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.0

@@ -37,6 +37,7 @@ mod put;
 mod read;
 pub mod report;
 mod sample;
+mod share;
 mod tally;
 mod target;
 mod workload;
@@ -46,7 +47,7 @@ use anyhow::Result;
 
 use args::{
     Args, BuildArgs, Common, DbenchArgs, ExtractArgs, FioArgs, FsmarkArgs, FsyncArgs, ListArgs,
-    MetaArgs, PutArgs, ReadArgs, Verb, WriteArgs,
+    MetaArgs, PutArgs, ReadArgs, ShareArgs, Verb, WriteArgs,
 };
 use bench::Bench;
 use report::Report;
@@ -65,6 +66,7 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Build(args) => put::build(&bench, args, &mut report)?,
         Verb::Write(args) => write::run(&bench, args, &mut report)?,
         Verb::Fsync(args) => fsync::run(&bench, args, &mut report)?,
+        Verb::Share(args) => share::run(&bench, args, &mut report)?,
         Verb::Dbench(args) => programs::dbench(&bench, args, &mut report)?,
         Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
         Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
@@ -85,6 +87,7 @@ fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     put::build(bench, &BuildArgs::all(common), report)?;
     write::run(bench, &WriteArgs::all(common), report)?;
     fsync::run(bench, &FsyncArgs::all(common), report)?;
+    share::run(bench, &ShareArgs::all(common), report)?;
     programs::dbench(bench, &DbenchArgs::all(common), report)?;
     programs::fsmark(bench, &FsmarkArgs::all(common), report)?;
     programs::fio(bench, &FioArgs::all(common), report)

@@ -168,6 +168,28 @@ fn a_tree_is_put() {
 }
 
 #[test]
+fn subvolumes_and_files_are_shared_and_deleted() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let found =
+        rows(dir.path(), &["share", "--files", "1000000", "--deleted", "6000000"], "lib,btrfs");
+    let write: &[&str] = &["lib", "btrfs", "floor-write"];
+    let read: &[&str] = &["lib", "btrfs", "floor-read"];
+    let both: &[&str] = &["lib", "btrfs"];
+    let cases = [
+        ("snapshot cold, 2000 files", write),
+        ("snapshot warm, 2000 files", write),
+        ("clone of 2M", write),
+        ("clone+commit of 2M", both),
+        ("delete snapshot, 12000 files", read),
+        ("delete source of a snapshot, 12000 files", read),
+        ("delete last, 12000 files", both),
+    ];
+    check(found, &cases);
+    assert_eq!(left_in(&dir), 0);
+}
+
+#[test]
 fn programs_are_run_on_mounts() {
     skip_unless_linux!();
     if !fuse_or_skip() {
