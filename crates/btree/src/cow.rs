@@ -8,6 +8,10 @@
 //! | exclusive, full backref                | by the tree, added      | by address, dropped    |
 //! | shared, owned by the tree              | as before: by the tree  | by address, added      |
 //! | shared, of another owner or full backref | by the tree, added    | as before              |
+//!
+//! Whether the block is shared is decided by the step that drops the reference to it
+//! ([`crate::BlockSource::drop_if_shared`]): a tree that is dropped takes no lock of a block that it
+//! does not read.
 
 use userbtrfs_format::{BlockFlags, FileExtent, FileExtentKind, ItemKind};
 use userbtrfs_sync::{Nesting, OwnedWriteGuard};
@@ -47,6 +51,24 @@ impl SearchContext<'_> {
         let logical = header.logical;
         let level = header.level;
         self.source.sharing(logical).ok_or(Restart::Sharing { logical, level })
+    }
+
+    /// Drops the reference of the tree to a block that other trees share, and returns the references
+    /// before that. If other trees dropped theirs since `sharing` was looked up, the block is not
+    /// shared any more, and its reference is left.
+    pub(crate) fn drop_shared_block(&self, block: &TreeBlock, sharing: BlockRefs) -> BlockRefs {
+        if sharing.refs <= 1 {
+            return sharing;
+        }
+        let header = block.header();
+        let extent = Extent::Block { logical: header.logical, level: header.level };
+        let backref = Backref::Tree(self.tree.id());
+        let change = RefChange { add: false, extent, backref };
+        self.source.drop_if_shared(change).unwrap_or_else(|| {
+            // Only if the extent tree counts too few references.
+            self.source.reference(change);
+            sharing
+        })
     }
 
     /// Updates the references to the children when the tree replaces a block by a copy of it.
@@ -116,6 +138,7 @@ impl Path<'_> {
         }
         let sharing = self.tools.sharing(old, index == 0)?;
         let copy = self.copy(old)?;
+        let sharing = self.tools.drop_shared_block(old, sharing);
         self.tools.update_refs_for_cow(old, sharing);
         let old = std::mem::replace(&mut self.steps[index].guard, copy);
         match index.checked_sub(1) {

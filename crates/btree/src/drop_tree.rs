@@ -22,10 +22,11 @@
 //! 3. Only T reaches a block of the path, which has one reference. So nobody changes the references
 //!    of it or of its children because of T's path, and what is known of it stays valid from one
 //!    transaction to the next.
-//! 4. The references to a shared block, and to its children, change only under its tree lock, after
-//!    another look at them: another tree that copies the block decides under that lock, too.
-//! 5. A block is converted after all blocks below it, and its reference is dropped after that. A
-//!    block with the full-backref flag is not converted again, but blocks below it may have to be:
+//! 4. A reference to a shared block is dropped by [`BlockSource::drop_if_shared`]: of two trees that
+//!    drop the last two, one finds that it has the block alone. The references to its children
+//!    change after that, under its tree lock, as when another tree copies it. A block whose
+//!    children keep theirs is not read.
+//! 5. A block is converted after all blocks below it, in the step that drops its reference. A block with the full-backref flag is not converted again, but blocks below it may have to be:
 //!    Linux converts from the top downwards.
 //! 6. A step may end between two conversions. Those that are complete are found by their flags
 //!    after a crash; until then a key tells how far they are, since keys ascend in the walk.
@@ -158,7 +159,7 @@ enum SharedOutcome {
     /// The step has ended before; the block may be converted in part.
     Paused,
     /// Only this tree refers to the block any more.
-    Alone(BlockRefs),
+    Alone,
 }
 
 impl StepBudget {
@@ -288,6 +289,12 @@ impl TreeDrop {
     fn may_own(&self, child: Child) -> bool {
         child.expected.generation >= self.created
     }
+
+    /// Returns whether other trees share a child, and it and the blocks below it need no conversion.
+    fn is_not_read(&self, child: Child, refs: BlockRefs) -> bool {
+        let is_converted = child.expected.level == 0 && refs.full_backref;
+        refs.refs > 1 && (is_converted || !self.may_own(child))
+    }
 }
 
 impl<'a> Step<'a> {
@@ -331,20 +338,18 @@ impl<'a> Step<'a> {
 
     /// Adds a block to the path that must have one reference.
     fn enter_alone(&mut self, child: Child) -> Result<(), DropError> {
-        let refs = look_up(self.tools, child)?;
-        if refs.refs > 1 {
-            return Err(not_own(self.tools, child));
-        }
         let node = self.load(child)?;
-        self.enter(child, node, refs)
+        self.enter(child, node)
     }
 
     /// Adds a block with one reference to the path.
-    fn enter(&mut self, child: Child, node: Arc<Node>, refs: BlockRefs) -> Result<(), DropError> {
-        let block = NodeRef::clone(&*lock(self.tools, child, &node)?);
-        if !refs.full_backref && !is_owner(self.tools, &node) {
+    fn enter(&mut self, child: Child, node: Arc<Node>) -> Result<(), DropError> {
+        let (refs, locked) = lock_with_refs(self.tools, child, &node)?;
+        if refs.refs > 1 || (!refs.full_backref && !is_owner(self.tools, &node)) {
             return Err(not_own(self.tools, child));
         }
+        let block = NodeRef::clone(&*locked);
+        drop(locked);
         let backref = self.walk.next_backref();
         let full_backref = refs.full_backref;
         let end = child.expected.end;
@@ -356,17 +361,21 @@ impl<'a> Step<'a> {
     /// it is left to the next step.
     fn drop_child(&mut self) -> Result<bool, DropError> {
         let child = self.walk.next_child();
-        let mut refs = look_up(self.tools, child)?;
+        let refs = look_up(self.tools, child)?;
+        if self.walk.is_not_read(child, refs) && self.drop_reference(child) {
+            return Ok(true);
+        }
         let node = self.load(child)?;
         let DropNode { block, slot, .. } = self.walk.last();
         let block = NodeRef::clone(block);
-        let slot = *slot;
-        self.read_ahead(&block, slot, 0);
+        self.read_ahead(&block, *slot, |walk, tools, child| {
+            look_up(tools, child).map_or(true, |refs| !walk.is_not_read(child, refs))
+        });
         if refs.refs > 1 {
             match self.drop_shared(child, &node)? {
                 SharedOutcome::Dropped => return Ok(true),
                 SharedOutcome::Paused => return Ok(false),
-                SharedOutcome::Alone(alone) => refs = alone,
+                SharedOutcome::Alone => {}
             }
         }
         if child.expected.level == 0 {
@@ -375,8 +384,22 @@ impl<'a> Step<'a> {
                 return Ok(false);
             }
         }
-        self.enter(child, node, refs)?;
+        self.enter(child, node)?;
         Ok(true)
+    }
+
+    /// Drops the reference to a child that other trees share; returns false if there are none.
+    fn drop_reference(&mut self, child: Child) -> bool {
+        let backref = self.walk.next_backref();
+        let change = drop_block(child.logical, child.expected.level, backref);
+        let is_shared = |refs: BlockRefs| refs.refs > 1;
+        if !self.tools.source.drop_if_shared(change).is_some_and(is_shared) {
+            return false;
+        }
+        self.walk.last_mut().slot += 1;
+        self.budget.spend(1);
+        self.walk.counts.shared += 1;
+        true
     }
 
     /// Drops the reference to a child that other trees share.
@@ -386,21 +409,16 @@ impl<'a> Step<'a> {
             return Ok(SharedOutcome::Paused);
         }
         let (refs, block) = lock_with_refs(self.tools, child, node)?;
-        if refs.refs == 1 {
-            return Ok(SharedOutcome::Alone(refs));
+        let converts = owns && !refs.full_backref;
+        if refs.refs > 1 && converts && !self.budget.fits(cost_of(&block)) {
+            return Ok(SharedOutcome::Paused);
         }
-        if owns && !refs.full_backref {
-            if !self.budget.fits(cost_of(&block)) {
-                return Ok(SharedOutcome::Paused);
-            }
+        if !self.drop_reference(child) {
+            return Ok(SharedOutcome::Alone);
+        }
+        if converts {
             self.convert(&block);
         }
-        let backref = self.walk.next_backref();
-        let level = child.expected.level;
-        self.tools.source.reference(drop_block(child.logical, level, backref));
-        self.walk.last_mut().slot += 1;
-        self.budget.spend(1);
-        self.walk.counts.shared += 1;
         Ok(SharedOutcome::Dropped)
     }
 
@@ -420,7 +438,7 @@ impl<'a> Step<'a> {
                 return Ok(false);
             }
             if self.walk.may_own(child) {
-                self.read_ahead(&block, slot, self.walk.created);
+                self.read_ahead(&block, slot, |walk, _, child| walk.may_own(child));
                 if !self.convert_child(child)? {
                     return Ok(false);
                 }
@@ -505,11 +523,17 @@ impl<'a> Step<'a> {
         ready.unwrap_or_else(|| store.load(logical, &expected))
     }
 
-    /// Reads children after a slot ahead, without those that are older than `oldest`.
-    fn read_ahead(&mut self, parent: &NodeRef, slot: usize, oldest: u64) {
-        let SearchContext { store, tree, .. } = self.tools;
+    /// Reads those children after a slot ahead that are `wanted`.
+    fn read_ahead(
+        &mut self,
+        parent: &NodeRef,
+        slot: usize,
+        wanted: impl Fn(&TreeDrop, SearchContext<'_>, Child) -> bool,
+    ) {
+        let tools = self.tools;
         let ahead = self.ahead.entry(parent.header().level - 1).or_default();
-        ahead.advance_since(store, tree, parent, slot, oldest);
+        let wanted = |logical, expected| wanted(self.walk, tools, Child { logical, expected });
+        ahead.advance_where(tools.store, tools.tree, parent, slot, wanted);
     }
 }
 

@@ -107,6 +107,7 @@ impl Path<'_> {
         neighbour: &OwnedWriteGuard<NodeRef>,
         sharing: BlockRefs,
     ) {
+        let sharing = self.tools.drop_shared_block(neighbour, sharing);
         self.tools.update_refs_for_cow(neighbour, sharing);
         let above = &mut self.steps[index - 1];
         let slot = side.of(above.slot).expect("the neighbour was there");

@@ -181,14 +181,15 @@ impl<'a> Path<'a> {
         Ok(made)
     }
 
-    /// Drops the reference of the tree to a block. A block that other trees share stays in
-    /// memory: all of them lock the same node, which serializes their updates of its references.
+    /// Drops the reference of the tree to a block, unless [`SearchContext::drop_shared_block`] did.
+    /// A block that other trees share stays in memory: all of them lock the same node, which
+    /// serializes their updates of the references to its children.
     pub(crate) fn free(&self, block: &Header, sharing: BlockRefs) {
         let SearchContext { tree, store, source, .. } = self.tools;
         if sharing.refs <= 1 {
             store.discard(block.logical);
+            source.free(tree.id(), block);
         }
-        source.free(tree.id(), block);
         tree.grew(-1);
     }
 

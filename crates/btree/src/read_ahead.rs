@@ -69,17 +69,17 @@ impl Ahead {
         parent: &NodeRef,
         slot: usize,
     ) {
-        self.advance_since(store, tree, parent, slot, 0);
+        self.advance_where(store, tree, parent, slot, |_, _| true);
     }
 
-    /// Like [`Self::advance`], without blocks that are older than the transaction `oldest`.
-    pub(crate) fn advance_since(
+    /// Like [`Self::advance`], without blocks that are not `wanted`.
+    pub(crate) fn advance_where(
         &mut self,
         store: &NodeStore,
         tree: &Tree,
         parent: &NodeRef,
         slot: usize,
-        oldest: u64,
+        wanted: impl Fn(Logical, Expectation) -> bool,
     ) {
         let at = parent.header().logical;
         let asked = self.frontier.filter(|(node, _)| *node == at).map_or(slot + 1, |f| f.1);
@@ -91,7 +91,7 @@ impl Ahead {
         self.frontier = Some((at, end));
         let leaves: Vec<_> = (start..end)
             .map(|slot| (parent.child(slot).logical, tree.expected_child(parent, slot)))
-            .filter(|&(logical, expected)| expected.generation >= oldest && !store.has(logical))
+            .filter(|&(logical, expected)| wanted(logical, expected) && !store.has(logical))
             .collect();
         if leaves.is_empty() {
             return;

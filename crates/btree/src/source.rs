@@ -32,6 +32,11 @@ pub trait BlockSource: Sync {
     /// Counts a reference that is added or dropped.
     fn reference(&self, change: RefChange);
 
+    /// Drops a reference to a block if there are others, and returns the references before that;
+    /// returns `None`, and does nothing, if they must be looked up first. This is one step for
+    /// all threads: of two that drop the last two references, one finds no others.
+    fn drop_if_shared(&self, change: RefChange) -> Option<BlockRefs>;
+
     /// Sets the full-backref flag of a block: its children are referred to by its address from
     /// now on.
     fn set_full_backref(&self, block: Logical, level: u8);

@@ -198,6 +198,10 @@ impl BlockSource for TransactionContext {
         self.refs.change(&change);
     }
 
+    fn drop_if_shared(&self, change: RefChange) -> Option<BlockRefs> {
+        self.refs.drop_if_shared(&change)
+    }
+
     fn set_full_backref(&self, block: Logical, level: u8) {
         self.refs.set_full_backref(block, level);
     }

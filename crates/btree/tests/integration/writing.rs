@@ -129,6 +129,15 @@ impl BlockSource for Books {
         self.count(logical, change.backref, if change.add { 1 } else { -1 });
     }
 
+    fn drop_if_shared(&self, change: RefChange) -> Option<BlockRefs> {
+        let Extent::Block { logical, .. } = change.extent else { panic!("no data here") };
+        let before = self.sharing(logical)?;
+        if before.refs > 1 {
+            self.reference(change);
+        }
+        Some(before)
+    }
+
     fn set_full_backref(&self, block: Logical, _level: u8) {
         self.extents.lock().unwrap().get_mut(&block).unwrap().full_backref = true;
     }

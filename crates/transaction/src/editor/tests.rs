@@ -125,6 +125,10 @@ impl BlockSource for TestSource<'_> {
         self.delayed.change(&change);
     }
 
+    fn drop_if_shared(&self, change: RefChange) -> Option<BlockRefs> {
+        self.delayed.drop_if_shared(&change)
+    }
+
     fn set_full_backref(&self, block: Logical, level: u8) {
         self.delayed.set_full_backref(block, level);
     }

@@ -139,6 +139,10 @@ impl BlockSource for LogSource<'_> {
         unreachable!("logs are not shared");
     }
 
+    fn drop_if_shared(&self, _change: RefChange) -> Option<BlockRefs> {
+        unreachable!("logs are not shared");
+    }
+
     fn set_full_backref(&self, _block: Logical, _level: u8) {
         unreachable!("logs are not shared");
     }

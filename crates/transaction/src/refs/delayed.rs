@@ -210,10 +210,19 @@ impl DelayedRefs {
     /// Returns the current references of an extent; `None` if those in the extent tree must be
     /// loaded first. The references of an extent that this transaction allocated are always known.
     pub fn sharing(&self, logical: Logical) -> Option<BlockRefs> {
-        let state = self.state.lock();
-        let head = state.heads.get(&logical).cloned().map(|slot| slot.into_head(logical));
-        let known = state.base(logical, head.as_ref())?;
-        Some(head.map_or(known, |head| head.applied_to(known)))
+        self.state.lock().sharing(logical)
+    }
+
+    /// Drops a reference if there are others, in one step, and returns the references before that;
+    /// `None` if those in the extent tree must be loaded first.
+    pub fn drop_if_shared(&self, change: &RefChange) -> Option<BlockRefs> {
+        assert!(fits(&change.extent, &change.backref), "blocks and data have users of their own");
+        let mut state = self.state.lock();
+        let before = state.sharing(logical_of(&change.extent))?;
+        if before.refs > 1 {
+            state.touch(change.extent, |head| head.change(change.backref, -1));
+        }
+        Some(before)
     }
 
     /// Records the references of an extent in the extent tree. Those that are known already are
@@ -304,6 +313,12 @@ impl DelayedRefs {
 }
 
 impl State {
+    fn sharing(&self, logical: Logical) -> Option<BlockRefs> {
+        let head = self.heads.get(&logical).cloned().map(|slot| slot.into_head(logical));
+        let known = self.base(logical, head.as_ref())?;
+        Some(head.map_or(known, |head| head.applied_to(known)))
+    }
+
     fn allocate(&mut self, extent: Extent, backref: Backref) {
         assert!(fits(&extent, &backref), "blocks and data have users of their own");
         let logical = logical_of(&extent);
