@@ -34,7 +34,7 @@ pub(crate) struct Cleaner {
 struct Shared {
     parts: Parts,
     state: Mutex<State>,
-    /// Notified when a subvolume is removed from the queue, and of a stop.
+    /// Notified when a subvolume is removed from the queue, of a stop, and of a commit.
     changed: Condvar,
 }
 
@@ -51,6 +51,8 @@ struct State {
     /// The subvolumes to be dropped, and the transaction that deleted each.
     queue: BTreeMap<TreeId, u64>,
     stops: bool,
+    /// The number of commits that the cleaner was told of.
+    commits: u64,
     /// The first failure since it was last reported.
     failed: Option<Error>,
 }
@@ -86,6 +88,7 @@ impl Cleaner {
     /// whether they are dropped. Fails with the first failure.
     pub(crate) fn wait(&self, ids: &[TreeId], may_wait: impl Fn() -> bool) -> Result<bool> {
         self.shared.parts.transactions.commit()?;
+        self.shared.look_again();
         if self.thread.lock().is_none() {
             while may_wait() && self.shared.clean_next() {}
         }
@@ -114,6 +117,13 @@ impl Cleaner {
 }
 
 impl Shared {
+    /// Has the cleaner look at once whether what it waits for is so: something was committed.
+    fn look_again(&self) {
+        let mut state = self.state.lock();
+        state.commits = state.commits.wrapping_add(1);
+        self.changed.notify_all();
+    }
+
     /// Drops the tree of a queued subvolume; returns false if there is none, or after a stop.
     fn clean_next(&self) -> bool {
         let next = {
@@ -153,15 +163,19 @@ impl Shared {
     /// Waits until `is_so`; returns false if it was stopped before.
     fn wait_until(&self, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
         loop {
-            if self.state.lock().stops {
-                return Ok(false);
-            }
+            let commits = {
+                let state = self.state.lock();
+                if state.stops {
+                    return Ok(false);
+                }
+                state.commits
+            };
             self.parts.transactions.check()?;
             if is_so()? {
                 return Ok(true);
             }
             let mut state = self.state.lock();
-            if !state.stops {
+            if !state.stops && state.commits == commits {
                 self.changed.wait_for(&mut state, PAUSE);
             }
         }
