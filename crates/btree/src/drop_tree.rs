@@ -44,6 +44,7 @@ use crate::path::SearchContext;
 use crate::read_ahead::Ahead;
 use crate::search::ReadBlocks;
 use crate::source::{Backref, BlockRefs, BlockSource, Extent, RefChange, SourceError};
+use crate::step_budget::StepBudget;
 use crate::tree::Root;
 use crate::{Node, NodeRef, NodeStore, Tree};
 
@@ -143,16 +144,6 @@ struct Child {
     expected: Expectation,
 }
 
-/// The bound of a step, in references.
-#[derive(Clone, Copy, Default)]
-struct StepBudget {
-    max: u64,
-    changed: u64,
-    visited: u64,
-    /// Whether the step got further: the next one would not only repeat it.
-    advanced: bool,
-}
-
 /// The result of a drop of a reference to a shared block.
 enum SharedOutcome {
     Dropped,
@@ -160,29 +151,6 @@ enum SharedOutcome {
     Paused,
     /// Only this tree refers to the block any more.
     Alone,
-}
-
-impl StepBudget {
-    fn is_spent(&self) -> bool {
-        self.advanced && self.changed.saturating_add(self.visited) >= self.max
-    }
-
-    /// Returns whether `cost` more changes fit; anything fits into a step that changed nothing
-    /// yet: after a crash it may have to visit the same blocks again.
-    fn fits(&self, cost: u64) -> bool {
-        self.changed == 0 || self.changed.saturating_add(cost) <= self.max
-    }
-
-    /// Counts changes of references.
-    fn spend(&mut self, cost: u64) {
-        self.changed = self.changed.saturating_add(cost);
-        self.advanced = true;
-    }
-
-    /// Counts a block that is only looked at.
-    fn visit(&mut self) {
-        self.visited = self.visited.saturating_add(1);
-    }
 }
 
 impl Child {
@@ -299,7 +267,7 @@ impl TreeDrop {
 
 impl<'a> Step<'a> {
     fn new(tools: SearchContext<'a>, walk: &'a mut TreeDrop, budget: u64) -> Self {
-        let budget = StepBudget { max: budget, ..StepBudget::default() };
+        let budget = StepBudget::new(budget);
         Self { tools, walk, ahead: BTreeMap::new(), budget }
     }
 
@@ -444,7 +412,7 @@ impl<'a> Step<'a> {
                 }
             }
             self.walk.converted = child.end();
-            self.budget.advanced = true;
+            self.budget.advance();
         }
         Ok(true)
     }

@@ -33,6 +33,7 @@ mod search;
 mod snapshot;
 mod source;
 mod split;
+mod step_budget;
 mod store;
 mod tree;
 mod write;

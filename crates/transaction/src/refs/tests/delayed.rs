@@ -32,6 +32,22 @@ fn a_fresh_block_is_known() {
 }
 
 #[test]
+fn reference_is_dropped_only_if_there_are_others() {
+    let refs = DelayedRefs::default();
+    let tree = |id| RefChange { add: false, extent: EXTENT, backref: Backref::Tree(TreeId(id)) };
+    assert_eq!(refs.drop_if_shared(&tree(256)), None);
+    assert!(refs.is_empty(), "nothing is dropped of an extent that is not known");
+    refs.learn(BLOCK, shared(2));
+    assert_eq!(refs.drop_if_shared(&tree(256)), Some(shared(2)));
+    assert_eq!(refs.drop_if_shared(&tree(257)), Some(shared(1)));
+    assert_eq!(refs.sharing(BLOCK), Some(shared(1)), "the last one is left");
+    let head = refs.take_next().expect("changes");
+    let changes: Vec<_> = head.changes.iter().map(|(backref, by)| (*backref, *by)).collect();
+    assert_eq!(changes, [(Backref::Tree(TreeId(256)), -1)]);
+    assert_eq!(refs.drop_if_shared(&tree(257)), Some(shared(1)), "also once it is taken");
+}
+
+#[test]
 fn opposite_changes_cancel_out() {
     let refs = DelayedRefs::default();
     change(&refs, true, Backref::Tree(TreeId::FS));
