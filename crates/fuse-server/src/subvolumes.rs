@@ -4,8 +4,8 @@
 //!    path may lead through links and bind mounts, which only the kernel knows.
 //! 2. The kernel does not see these changes, so that its cache of the name and of the directory is
 //!    invalidated after each.
-//! 3. Inodes of a deleted subvolume that the kernel references are kept until it forgets them: files
-//!    that are open can still be used.
+//! 3. Inodes of a deleted subvolume that the kernel references are kept until it forgets them:
+//!    files that are open can still be used.
 
 use userbtrfs_engine::api::{Dir, Error, Result, TreeId};
 use userbtrfs_fuse::{Invalidation, Name, NodeId};

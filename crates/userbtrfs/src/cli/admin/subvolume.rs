@@ -75,7 +75,7 @@ pub(crate) struct GetDefaultArgs {
     root: RootArgs,
 }
 
-/// Renames `--subvolid` of the image for a verb that has an option of that name, as btrfs-progs has.
+/// Renames `--subvolid` of the image for a verb with an option of that name, as in btrfs-progs.
 fn rename_root_subvolid(arg: Arg) -> Arg {
     if arg.get_id() == "subvolid" { arg.long("root-subvolid") } else { arg }
 }
