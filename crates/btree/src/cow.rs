@@ -10,8 +10,8 @@
 //! | shared, of another owner or full backref | by the tree, added    | as before              |
 //!
 //! Whether the block is shared is decided by the step that drops the reference to it
-//! ([`crate::BlockSource::drop_if_shared`]): a tree that is dropped takes no lock of a block that it
-//! does not read.
+//! ([`crate::BlockSource::drop_if_shared`]): a tree that is dropped takes no lock of a block that
+//! it does not read.
 
 use userbtrfs_format::{BlockFlags, FileExtent, FileExtentKind, ItemKind};
 use userbtrfs_sync::{Nesting, OwnedWriteGuard};
@@ -53,9 +53,9 @@ impl SearchContext<'_> {
         self.source.sharing(logical).ok_or(Restart::Sharing { logical, level })
     }
 
-    /// Drops the reference of the tree to a block that other trees share, and returns the references
-    /// before that. If other trees dropped theirs since `sharing` was looked up, the block is not
-    /// shared any more, and its reference is left.
+    /// Drops the reference of the tree to a block that other trees share, and returns the
+    /// references before that. If other trees dropped theirs since `sharing` was looked up, the
+    /// block is not shared any more, and its reference is left.
     pub(crate) fn drop_shared_block(&self, block: &TreeBlock, sharing: BlockRefs) -> BlockRefs {
         if sharing.refs <= 1 {
             return sharing;

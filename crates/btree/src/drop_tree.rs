@@ -22,12 +22,13 @@
 //! 3. Only T reaches a block of the path, which has one reference. So nobody changes the references
 //!    of it or of its children because of T's path, and what is known of it stays valid from one
 //!    transaction to the next.
-//! 4. A reference to a shared block is dropped by [`BlockSource::drop_if_shared`]: of two trees that
-//!    drop the last two, one finds that it has the block alone. The references to its children
+//! 4. A reference to a shared block is dropped by [`BlockSource::drop_if_shared`]: of two trees
+//!    that drop the last two, one finds that it has the block alone. The references to its children
 //!    change after that, under its tree lock, as when another tree copies it. A block whose
 //!    children keep theirs is not read.
-//! 5. A block is converted after all blocks below it, in the step that drops its reference. A block with the full-backref flag is not converted again, but blocks below it may have to be:
-//!    Linux converts from the top downwards.
+//! 5. A block is converted after all blocks below it, in the step that drops its reference. A block
+//!    with the full-backref flag is not converted again, but blocks below it may have to be: Linux
+//!    converts from the top downwards.
 //! 6. A step may end between two conversions. Those that are complete are found by their flags
 //!    after a crash; until then a key tells how far they are, since keys ascend in the walk.
 //! 7. A failure is detected before the change that it prevents: the position stays valid.
@@ -258,7 +259,8 @@ impl TreeDrop {
         child.expected.generation >= self.created
     }
 
-    /// Returns whether other trees share a child, and it and the blocks below it need no conversion.
+    /// Returns whether other trees share a child, and it and the blocks below it need no
+    /// conversion.
     fn is_not_read(&self, child: Child, refs: BlockRefs) -> bool {
         let is_converted = child.expected.level == 0 && refs.full_backref;
         refs.refs > 1 && (is_converted || !self.may_own(child))

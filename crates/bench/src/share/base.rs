@@ -67,9 +67,11 @@ impl Base {
             let copy = mount.path().join(SNAPSHOT);
             let mut command = Command::new("btrfs");
             linux::run(command.args(["subvolume", "snapshot"]).arg(&source).arg(&copy))?;
-            each(bench, files, &mut |number| match is_changed(number) {
-                true => write(&mut content, &path_of(&copy, number), number),
-                false => Ok(()),
+            each(bench, files, &mut |number| {
+                if is_changed(number) {
+                    write(&mut content, &path_of(&copy, number), number)?;
+                }
+                Ok(())
             })?;
             sync(mount.path())?;
         }

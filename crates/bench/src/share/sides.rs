@@ -94,7 +94,7 @@ impl Side for Library {
         let root = self.0.root();
         let (time, ()) = timed(|| {
             let id = root.delete_subvolume(name.as_bytes())?;
-            self.0.wait_for_deleted(&[id])?;
+            self.0.wait_for_deleted(&[id], || true)?;
             Ok(self.0.commit()?)
         })?;
         ensure!(self.0.deleted_subvolumes()?.is_empty(), "{name} is not cleaned");

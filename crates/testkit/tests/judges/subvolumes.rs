@@ -17,7 +17,7 @@ use super::ours::judge_by_linux;
 
 /// A filesystem in an image file, with a subvolume `data` that has a directory of files.
 struct Image {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     path: PathBuf,
     filesystem: Filesystem,
 }
@@ -31,7 +31,7 @@ impl Image {
         let made = Made::new("subvolumes", 256 * MIB, Options::default());
         made.image().write_to(&path).unwrap();
         let filesystem = OpenOptions::new().write(true).open(&path).unwrap();
-        let image = Self { _folder: folder, path, filesystem };
+        let image = Self { folder, path, filesystem };
         let data = image.filesystem.root().create_subvolume(b"data", 0o755).unwrap();
         let files = data.create_dir(b"files", 0o755).unwrap();
         for number in 0..FILES {
@@ -53,7 +53,7 @@ impl Image {
 
     fn close(self) -> (tempfile::TempDir, PathBuf) {
         self.filesystem.close().unwrap();
-        (self._folder, self.path)
+        (self.folder, self.path)
     }
 
     /// Closes the image, and has Linux judge it.
@@ -152,9 +152,10 @@ fn subvolumes_are_nested_renamed_and_listed_as_linux_lists_them() {
         .into_iter()
         .map(|it| {
             let extended = it.root.extended.as_ref().unwrap();
-            let parent = match extended.parent_uuid.is_nil() {
-                true => "-".to_owned(),
-                false => extended.parent_uuid.to_string(),
+            let parent = if extended.parent_uuid.is_nil() {
+                "-".to_owned()
+            } else {
+                extended.parent_uuid.to_string()
             };
             let path = String::from_utf8(it.path.clone()).unwrap();
             (it.id.0, it.parent.unwrap().0, extended.uuid.to_string(), parent, path)
@@ -250,8 +251,8 @@ fn space_returns_when_all_snapshots_are_deleted() {
 
 #[test]
 fn thousand_snapshots_of_one_subvolume() {
-    skip_unless_linux!();
     const SNAPSHOTS: usize = 1000;
+    skip_unless_linux!();
     let image = Image::new();
     let root = image.root();
     let source = image.id("/data");
@@ -279,8 +280,8 @@ fn thousand_snapshots_of_one_subvolume() {
 /// snapshot does not change any more once its call has returned.
 #[test]
 fn snapshots_beside_writers_do_not_change() {
-    skip_unless_linux!();
     const BLOCKS: u64 = 64;
+    skip_unless_linux!();
     let image = Image::new();
     let source = image.id("/data");
     let data = image.filesystem.open_dir("/data").unwrap();
@@ -416,7 +417,7 @@ fn files_synced_in_new_subvolumes_are_there_after_a_crash() {
     sync("/copy/third", "by the log");
     sync("/copy/files/file 5", "changed");
     assert_eq!(commits(), before, "no commit in the place of a log");
-    let Image { _folder, path, filesystem } = image;
+    let Image { folder: _folder, path, filesystem } = image;
     filesystem.abandon();
     let linux = Linux::lock().unwrap();
     let mount = linux.mount(&path, "").unwrap();
@@ -449,7 +450,7 @@ fn file_synced_in_a_deleted_subvolume_is_no_trouble() {
     file.sync_all().unwrap();
     image.filesystem.write("/other", b"other").unwrap();
     image.filesystem.open_file("/other").unwrap().sync_all().unwrap();
-    let Image { _folder, path, filesystem } = image;
+    let Image { folder: _folder, path, filesystem } = image;
     filesystem.abandon();
     drop(file);
     let linux = Linux::lock().unwrap();

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use userbtrfs_engine::api::{Inode, Timestamp};
 
 use super::error::{CopyError, SideError};
-use super::shared::SharedData;
 pub(super) use super::origin::Origin;
 use super::shared::SharedData;
 

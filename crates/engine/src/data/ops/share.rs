@@ -360,7 +360,8 @@ mod tests {
         let a = 2 * SECTOR;
         let b = 5 * SECTOR;
         let old = [hole(0, 2), shared.part(a, b), extent(5, 8, 2 << 20)];
-        let (parts, bytes) = replacing(&[shared.clone()], &old, |new, old| new.kind == old.kind);
+        let (parts, bytes) =
+            replacing(std::slice::from_ref(&shared), &old, |new, old| new.kind == old.kind);
         assert_eq!(parts, [shared.part(0, a), shared.part(b, 8 * SECTOR)]);
         assert_eq!(bytes, 3 * SECTOR);
         let same = [shared.clone()];

@@ -170,10 +170,8 @@ pub(crate) fn rename_subvolume(
         let Some(named) = named_subvolume(namespace, &old_dir, old, root.as_ref())? else {
             continue;
         };
-        let there = match replaced_by_subvolume(namespace, to, replaced.as_ref())? {
-            Some(there) => there,
-            None => continue,
-        };
+        let there = replaced_by_subvolume(namespace, to, replaced.as_ref())?;
+        let Some(there) = there else { continue };
         check_subvolume_move(namespace, from, to, &named)?;
         let reservation = reservation.take().ok_or(Error::NoSpace)?;
         let fate = move_subvolume(namespace, from, to, &named, there.as_ref(), reservation)?;

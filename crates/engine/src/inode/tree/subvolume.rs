@@ -70,12 +70,11 @@ impl Subvolumes {
         id: TreeId,
     ) -> Result<Arc<Subvolume>> {
         let known = self.found.lock().get(&id).cloned();
-        let subvolume = match known {
-            Some(subvolume) => subvolume,
-            None => {
-                let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
-                Arc::clone(self.found.lock().entry(id).or_insert(subvolume))
-            }
+        let subvolume = if let Some(subvolume) = known {
+            subvolume
+        } else {
+            let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
+            Arc::clone(self.found.lock().entry(id).or_insert(subvolume))
         };
         if subvolume.read_only.load(Ordering::Acquire) {
             Err(Error::ReadOnly)

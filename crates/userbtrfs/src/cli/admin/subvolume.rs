@@ -8,21 +8,24 @@ mod change;
 mod delete;
 mod list;
 mod mounted;
+mod place;
 pub(in crate::cli) mod property;
 mod show;
 
 use std::ffi::OsString;
-use std::path::Path;
+
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::{Arg, Subcommand};
 use userbtrfs::Filesystem;
 
 use crate::cli::admin::mounted::{request, request_at};
-use crate::cli::args::{DirectIo, Format, Global, RootArgs, WriteArgs};
+use crate::cli::args::{Format, Global, RootArgs};
 use crate::cli::output::stdout;
 use crate::cli::session::{Access, Session};
+
+use place::{mountpoint, print};
 
 pub(in crate::cli) use list::{ListOptions, write_list};
 pub(in crate::cli) use show::write_shown;
@@ -129,55 +132,4 @@ pub(in crate::cli) fn write_default(
     format: Format,
 ) -> Result<()> {
     list::write_one(out, &filesystem.subvolume(filesystem.default_subvolume()?)?, format)
-}
-
-/// Opens an image, and prints what `write` writes of it.
-fn print(
-    global: &Global,
-    root: &RootArgs,
-    write: impl FnOnce(&mut dyn std::io::Write, &Filesystem) -> Result<()>,
-) -> Result<ExitCode> {
-    let filesystem = Session::open(global, root, Access::Read)?.filesystem;
-    let mut out = stdout();
-    write(&mut out, &filesystem)?;
-    std::io::Write::flush(&mut out)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the argument if it is a directory, which is a mount point and no image.
-fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
-    let image = &root.image.image;
-    if !image.is_dir() {
-        return Ok(None);
-    }
-    refuse_options(root)?;
-    Ok(Some(image))
-}
-
-/// Fails if an option was given that applies to images only.
-fn refuse_options(root: &RootArgs) -> Result<()> {
-    let of_images = [
-        ("--subvol", root.subvol.is_some()),
-        ("--subvolid", root.subvolid.is_some()),
-        ("--direct", root.direct != DirectIo::Auto),
-        ("--no-log-replay", root.no_log_replay),
-    ];
-    let given = of_images.iter().find(|(_, given)| *given).map(|(option, _)| *option);
-    match given.or_else(|| root.image.given_option()) {
-        Some(option) => bail!("{}: {option} applies to images only", root.image.image.display()),
-        None => Ok(()),
-    }
-}
-
-/// Opens an image, changes it, and closes it.
-fn change(
-    global: &Global,
-    image: &WriteArgs,
-    access: Access,
-    change: impl FnOnce(&Session) -> Result<ExitCode>,
-) -> Result<ExitCode> {
-    let session = Session::open(global, &image.root, access)?;
-    let done = change(&session);
-    session.close()?;
-    done
 }

@@ -7,17 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, TreeId};
 
-use super::{change, mounted, refuse_options};
+use super::mounted;
+use super::place::{change, made_snapshot, once, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::paths::{Destination, each};
 use crate::cli::report::announce;
-use crate::cli::session::Access;
 use crate::cli::text::shown;
-
-/// One commit, at the end of the verb.
-pub(super) fn once(image: &WriteArgs) -> Access {
-    Access::Once { discard: image.discard }
-}
 
 #[derive(clap::Args)]
 pub(crate) struct CreateArgs {
@@ -121,12 +116,6 @@ pub(super) fn snapshot(global: &Global, args: &SnapshotArgs) -> Result<ExitCode>
         announce(global, || made_snapshot(args.read_only, &shown(name), &dest))?;
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// Returns the line about a new snapshot.
-pub(super) fn made_snapshot(read_only: bool, source: &str, dest: &[u8]) -> String {
-    let kind = if read_only { "readonly snapshot" } else { "snapshot" };
-    format!("Create a {kind} of '{source}' in '{}'", Quoted(dest))
 }
 
 /// Returns the subvolume at a path.

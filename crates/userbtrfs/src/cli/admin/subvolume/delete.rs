@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Dir, Error, Filesystem, InodeId, Quoted, TreeId, join_path};
 
-use super::{change, mounted, refuse_options};
+use super::mounted;
+use super::place::{change, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::host::signals::Signals;
 use crate::cli::report::{ExitStatus, announce};

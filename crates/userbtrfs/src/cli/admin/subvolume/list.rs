@@ -263,8 +263,8 @@ pub(in crate::cli) fn write_list(
 /// Writes the head of a table.
 fn write_head(out: &mut dyn Write, columns: &[Column]) -> Result<()> {
     let names = || columns.iter().map(|Column(name, _)| *name).chain(["path"]);
-    let head: String = names().map(|name| format!("{name}\t")).collect();
-    let line: String = names().map(|name| format!("{}\t", "-".repeat(name.len()))).collect();
+    let head: String = names().flat_map(|name| [name, "\t"]).collect();
+    let line: String = names().flat_map(|name| ["-".repeat(name.len()), "\t".to_owned()]).collect();
     writeln!(out, "{head}\n{line}")?;
     Ok(())
 }

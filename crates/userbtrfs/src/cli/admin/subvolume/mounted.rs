@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::mount::control::{self, AskError};
 
-use super::change::made_snapshot;
+use super::place::made_snapshot;
 use crate::cli::admin::mounted::request_at;
 use crate::cli::args::Global;
 use crate::cli::report::{ExitStatus, announce};
@@ -45,7 +45,7 @@ fn number(path: &Path) -> Result<OsString> {
 fn each(
     paths: impl Iterator<Item = impl AsRef<OsStr>>,
     change: impl Fn(&Path) -> Result<()>,
-) -> Result<ExitCode> {
+) -> ExitCode {
     let failures = ExitStatus::default();
     for path in paths {
         let path = Path::new(path.as_ref());
@@ -53,7 +53,7 @@ fn each(
             failures.report(&error.context(path.display().to_string()));
         }
     }
-    Ok(failures.code())
+    failures.code()
 }
 
 pub(super) fn create(
@@ -61,14 +61,14 @@ pub(super) fn create(
     paths: impl Iterator<Item = impl AsRef<OsStr>>,
     parents: bool,
 ) -> Result<ExitCode> {
-    each(paths, |path| {
+    Ok(each(paths, |path| {
         if parents {
             std::fs::create_dir_all(parent(path))?;
         }
         let (dir, name) = place(path)?;
         request_at(global, parent(path), &["subvolume-create".into(), "--".into(), dir, name])?;
         announce(global, || format!("Create subvolume '{}'", path.display()))
-    })
+    }))
 }
 
 pub(super) fn snapshot(
@@ -108,12 +108,12 @@ pub(super) fn delete(
     commit: bool,
     line: impl Fn(&str) -> String,
 ) -> Result<ExitCode> {
-    each(paths, |path| {
+    Ok(each(paths, |path| {
         let (dir, name) = place(path)?;
         let mut words: Vec<OsString> = vec!["subvolume-delete".into()];
         words.extend(commit.then(|| "-c".into()));
         words.extend(["--".into(), dir, name]);
         request_at(global, parent(path), &words)?;
         announce(global, || line(&path.display().to_string()))
-    })
+    }))
 }

@@ -12,8 +12,7 @@ use serde_json::json;
 use userbtrfs::{Error, Filesystem, SubvolumeInfo};
 use uuid::Uuid;
 
-use super::change::once;
-use super::{change, print};
+use super::place::{change, once, print};
 use crate::cli::args::{Format, Global, RootArgs, WriteArgs};
 use crate::cli::output::write_json;
 use crate::cli::text::shown;
