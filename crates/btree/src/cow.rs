@@ -9,7 +9,7 @@
 //! | shared, owned by the tree              | as before: by the tree  | by address, added      |
 //! | shared, of another owner or full backref | by the tree, added    | as before              |
 //!
-//! Whether the block is shared is decided by the step that drops the reference to it
+//! The step that drops the reference to the block decides whether it is shared
 //! ([`crate::BlockSource::drop_if_shared`]): a tree that is dropped takes no lock of a block that
 //! it does not read.
 

@@ -26,9 +26,9 @@
 //!    that drop the last two, one finds that it has the block alone. The references to its children
 //!    change after that, under its tree lock, as when another tree copies it. A block whose
 //!    children keep theirs is not read.
-//! 5. A block is converted after all blocks below it, in the step that drops its reference. A block
-//!    with the full-backref flag is not converted again, but blocks below it may have to be: Linux
-//!    converts from the top downwards.
+//! 5. A block is converted after all blocks below it; its reference is dropped in the same step or
+//!    in a later one. A block with the full-backref flag is not converted again, but blocks below
+//!    it may have to be: Linux converts from the top downwards.
 //! 6. A step may end between two conversions. Those that are complete are found by their flags
 //!    after a crash; until then a key tells how far they are, since keys ascend in the walk.
 //! 7. A failure is detected before the change that it prevents: the position stays valid.
@@ -259,7 +259,7 @@ impl TreeDrop {
         child.expected.generation >= self.created
     }
 
-    /// Returns whether other trees share a child, and it and the blocks below it need no
+    /// Returns whether other trees share a child, and neither it nor those below need a
     /// conversion.
     fn is_not_read(&self, child: Child, refs: BlockRefs) -> bool {
         let is_converted = child.expected.level == 0 && refs.full_backref;
