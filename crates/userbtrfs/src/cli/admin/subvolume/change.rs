@@ -61,7 +61,7 @@ pub(super) fn create(global: &Global, args: &CreateArgs) -> Result<ExitCode> {
     if mounted::is_in_mount(first) {
         refuse_options(&args.image.root)?;
         let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
-        return mounted::create(global, paths, args.parents);
+        return Ok(mounted::create(global, paths, args.parents));
     }
     ensure!(!args.paths.is_empty(), "{}: no path in the image is given", first.display());
     change(global, &args.image, once(&args.image), |session| {

@@ -63,7 +63,7 @@ pub(super) fn delete(global: &Global, args: &DeleteArgs) -> Result<ExitCode> {
         ensure!(args.deleted_id.is_none(), "--subvolid applies to images only");
         let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
         let commit = args.commit_after || args.commit_each;
-        return mounted::delete(global, paths, commit, |shown| args.line(shown));
+        return Ok(mounted::delete(global, paths, commit, |shown| args.line(shown)));
     }
     let is_given = !args.paths.is_empty() || args.deleted_id.is_some();
     ensure!(is_given, "{}: no path in the image is given", first.display());

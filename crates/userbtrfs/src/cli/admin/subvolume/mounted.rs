@@ -60,15 +60,15 @@ pub(super) fn create(
     global: &Global,
     paths: impl Iterator<Item = impl AsRef<OsStr>>,
     parents: bool,
-) -> Result<ExitCode> {
-    Ok(each(paths, |path| {
+) -> ExitCode {
+    each(paths, |path| {
         if parents {
             std::fs::create_dir_all(parent(path))?;
         }
         let (dir, name) = place(path)?;
         request_at(global, parent(path), &["subvolume-create".into(), "--".into(), dir, name])?;
         announce(global, || format!("Create subvolume '{}'", path.display()))
-    }))
+    })
 }
 
 pub(super) fn snapshot(
@@ -107,13 +107,13 @@ pub(super) fn delete(
     paths: impl Iterator<Item = impl AsRef<OsStr>>,
     commit: bool,
     line: impl Fn(&str) -> String,
-) -> Result<ExitCode> {
-    Ok(each(paths, |path| {
+) -> ExitCode {
+    each(paths, |path| {
         let (dir, name) = place(path)?;
         let mut words: Vec<OsString> = vec!["subvolume-delete".into()];
         words.extend(commit.then(|| "-c".into()));
         words.extend(["--".into(), dir, name]);
         request_at(global, parent(path), &words)?;
         announce(global, || line(&path.display().to_string()))
-    }))
+    })
 }
