@@ -79,8 +79,8 @@ impl RmArgs {
             return filesystem.remove_file(path);
         }
         filesystem.remove_dir_all_with(path, |below, error| {
-            // After this error nothing can be removed.
-            if error.errno() == EROFS {
+            // After this error nothing can be removed; that of a read-only subvolume is its own.
+            if error.errno() == EROFS && !filesystem.is_writable() {
                 return Err(error);
             }
             let path = Quoted(&join_path(path, below)).to_string();
