@@ -179,7 +179,7 @@ impl InodeLogger<'_, '_> {
         // The extents in the log were logged with checksums or without, according to these flags.
         let of_extents = InodeFlags::NODATASUM | InodeFlags::NODATACOW;
         if logged.nbytes > 0 && flags & of_extents != logged.flags & of_extents {
-            return Err(FullCommitReason::Failed);
+            return Err(FullCommitReason::Forgotten);
         }
         let flags = flags | (logged.flags & InodeFlags::PREALLOC);
         let item = InodeItem { mode, uid, gid, ctime, flags, ..logged };

@@ -24,7 +24,8 @@ pub enum FullCommitReason {
     TooManyExtents,
     /// An item is so large that a replay by Linux may find no space for it.
     LargeItem,
-    /// The changes of an inode in this transaction are not tracked any more.
+    /// The changes of an inode in this transaction are not tracked any more, or its log has extents
+    /// from before its flags for checksums changed.
     Forgotten,
     /// The committed state of the space beyond a file's end is not known any more.
     SpaceBehindEnd,
