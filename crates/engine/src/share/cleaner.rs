@@ -6,7 +6,8 @@
 //!    reads the tree then, and nothing changes it.
 //! 3. A stop takes effect between two steps. What is left is dropped after the next opening, by us
 //!    or by Linux.
-//! 4. A tree that cannot be dropped is left, too; the others are dropped.
+//! 4. A tree that cannot be dropped is left, too; the others are dropped. So are they while inodes
+//!    of one are used, or its deletion is not durable.
 
 use std::collections::BTreeMap;
 use std::thread::{self, JoinHandle};
@@ -78,8 +79,8 @@ impl Cleaner {
         self.shared.state.lock().queue.insert(id, deleted_in);
         if thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let shared = Arc::clone(&self.shared);
-            let run = move || while shared.clean_next() {};
-            // Without a thread, the subvolume is dropped by `finish`, or after the next opening.
+            let run = move || while shared.clean_some() {};
+            // Without a thread, the subvolume is dropped by `wait`, or after the next opening.
             *thread = thread::Builder::new().name("cleaner".to_owned()).spawn(run).ok();
         }
     }
@@ -90,7 +91,7 @@ impl Cleaner {
         self.shared.parts.transactions.commit()?;
         self.shared.look_again();
         if self.thread.lock().is_none() {
-            while may_wait() && self.shared.clean_next() {}
+            while may_wait() && self.shared.clean_some() {}
         }
         let mut state = self.shared.state.lock();
         loop {
@@ -124,31 +125,37 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Drops the tree of a queued subvolume; returns false if there is none, or after a stop.
-    fn clean_next(&self) -> bool {
-        let next = {
+    /// Drops the trees of the queued subvolumes that can be dropped now; waits a while if there is
+    /// none. Returns false if none is queued, or after a stop.
+    fn clean_some(&self) -> bool {
+        let (queue, commits) = {
             let state = self.state.lock();
-            state.queue.first_key_value().map(|(id, deleted_in)| (*id, *deleted_in))
+            (state.queue.clone(), state.commits)
         };
-        let Some((id, deleted_in)) = next else { return false };
-        let cleaned = self.clean(id, deleted_in);
-        let mut state = self.state.lock();
-        match cleaned {
-            Ok(false) => return false,
-            Ok(true) => {}
-            Err(error) => drop(state.failed.get_or_insert(error)),
+        let mut is_any = false;
+        for (id, deleted_in) in queue {
+            let cleaned = self.clean(id, deleted_in);
+            let mut state = self.state.lock();
+            match cleaned {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(error) => drop(state.failed.get_or_insert(error)),
+            }
+            is_any = true;
+            state.queue.remove(&id);
+            self.changed.notify_all();
         }
-        state.queue.remove(&id);
-        self.changed.notify_all();
-        true
+        let mut state = self.state.lock();
+        if !is_any && !state.stops && state.commits == commits && !state.queue.is_empty() {
+            self.changed.wait_for(&mut state, PAUSE);
+        }
+        !state.stops && !state.queue.is_empty()
     }
 
-    /// Drops the tree of a subvolume; returns false if it was stopped before.
+    /// Drops the tree of a subvolume; returns false if it cannot be dropped yet, or after a stop.
     fn clean(&self, id: TreeId, deleted_in: u64) -> Result<bool> {
-        if !self.wait_until(|| self.is_durable(deleted_in))? {
-            return Ok(false);
-        }
-        if !self.wait_until(|| self.is_unused(id))? {
+        self.parts.transactions.check()?;
+        if !self.is_durable(deleted_in)? || !self.is_unused(id)? {
             return Ok(false);
         }
         while !self.state.lock().stops {
@@ -158,27 +165,6 @@ impl Shared {
             }
         }
         Ok(false)
-    }
-
-    /// Waits until `is_so`; returns false if it was stopped before.
-    fn wait_until(&self, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
-        loop {
-            let commits = {
-                let state = self.state.lock();
-                if state.stops {
-                    return Ok(false);
-                }
-                state.commits
-            };
-            self.parts.transactions.check()?;
-            if is_so()? {
-                return Ok(true);
-            }
-            let mut state = self.state.lock();
-            if !state.stops && state.commits == commits {
-                self.changed.wait_for(&mut state, PAUSE);
-            }
-        }
     }
 
     fn is_durable(&self, generation: u64) -> Result<bool> {

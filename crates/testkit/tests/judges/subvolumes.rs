@@ -276,6 +276,26 @@ fn thousand_snapshots_of_one_subvolume() {
     }
 }
 
+/// An open file keeps its subvolume; others that were deleted are dropped meanwhile.
+#[test]
+fn subvolume_in_use_does_not_keep_others_from_being_dropped() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let root = image.root();
+    let copy = root.snapshot(b"copy", image.id("/data"), false).unwrap();
+    let used = image.id("/data");
+    let open = image.filesystem.open_file("/data/files/file 4").unwrap();
+    root.delete_subvolume(b"data").unwrap();
+    root.delete_subvolume(b"copy").unwrap();
+    assert!(image.filesystem.wait_for_deleted(&[copy], || true).unwrap());
+    let left: Vec<_> = image.filesystem.deleted_subvolumes().unwrap();
+    assert_eq!(left.iter().map(|it| it.id).collect::<Vec<_>>(), [used]);
+    assert_eq!(open.read_all().unwrap().len(), 9000);
+    drop(open);
+    assert!(image.filesystem.wait_for_deleted(&[used], || true).unwrap());
+    image.judge("dropped beside a subvolume in use");
+}
+
 /// Threads overwrite files, one of them in place, create and rename, while snapshots are made: a
 /// snapshot does not change any more once its call has returned.
 #[test]
