@@ -14,7 +14,6 @@ use userbtrfs_format::{DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, K
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::subvolume::{self, NewSubvolume, SubvolumeName};
 use userbtrfs_transaction::{FullCommitReason, Handle, Reservation};
-
 use uuid::Uuid;
 
 use crate::clock;
@@ -124,9 +123,11 @@ pub(crate) fn remove_subvolume(
     let dir = directory_to_change(namespace, dir)?;
     let reservation = namespace.inodes.reserve_for_removal(REMOVE_ITEMS)?;
     loop {
-        let root = subvolume_root_at(namespace, &dir, name)?;
+        let (id, root) = subvolume_at(namespace, &dir, name)?;
         let _locked = lock_entries([Some(&dir), root.as_ref()]);
-        let Some(named) = named_subvolume(namespace, &dir, name, root.as_ref())? else { continue };
+        let Some(named) = named_subvolume(namespace, &dir, name, id, root.as_ref())? else {
+            continue;
+        };
         check_mutable(&dir)?;
         if let Some(root) = named.root.as_ref().filter(|_| only_empty) {
             check_empty(root)?;
@@ -162,12 +163,12 @@ pub(crate) fn rename_subvolume(
     let to = SubvolumePlace { dir: &new_dir, name: new };
     let mut reservation = namespace.inodes.reserve_for_name(ADD_ITEMS + REMOVE_ITEMS)?;
     loop {
-        let root = subvolume_root_at(namespace, &old_dir, old)?;
+        let (id, root) = subvolume_at(namespace, &old_dir, old)?;
         let replaced = if may_replace { directory_at(namespace, &new_dir, new)? } else { None };
-        let _mutex = namespace.renames.lock();
+        let mutex = namespace.renames.lock();
         let dirs = [Some(&old_dir), Some(&new_dir), root.as_ref(), replaced.as_ref()];
         let locked = lock_entries(dirs);
-        let Some(named) = named_subvolume(namespace, &old_dir, old, root.as_ref())? else {
+        let Some(named) = named_subvolume(namespace, &old_dir, old, id, root.as_ref())? else {
             continue;
         };
         let there = replaced_by_subvolume(namespace, to, replaced.as_ref())?;
@@ -175,7 +176,7 @@ pub(crate) fn rename_subvolume(
         check_subvolume_move(namespace, from, to, &named)?;
         let reservation = reservation.take().ok_or(Error::NoSpace)?;
         let fate = move_subvolume(namespace, from, to, &named, there.as_ref(), reservation)?;
-        drop(locked);
+        drop((locked, mutex));
         if let Some(((_, child), fate)) = there.as_ref().zip(fate) {
             finish_unlink(namespace, child, fate);
         }
@@ -293,32 +294,33 @@ pub(crate) fn is_subvolume_name(inodes: &Inodes, dir: InodeId, name: &[u8]) -> R
     Ok(found.is_some_and(|found| matches!(found.target, EntryTarget::Subvolume(_))))
 }
 
-/// Returns the root directory of the subvolume with this name; `None` if the name is that of a
-/// subvolume which a snapshot did not copy.
-fn subvolume_root_at(
+/// Returns the id of the subvolume with this name, and its root directory; that is `None` if a
+/// snapshot copied the name, but not the subvolume.
+fn subvolume_at(
     namespace: &Namespace,
     dir: &Inode,
     name: &[u8],
-) -> Result<Option<Arc<Inode>>> {
+) -> Result<(TreeId, Option<Arc<Inode>>)> {
     let found = find_name(&namespace.inodes, dir, name)?.ok_or(Error::NotFound)?;
-    let EntryTarget::Subvolume(_) = found.target else { return Err(Error::NoSubvolume) };
-    match found.target.resolve(&namespace.inodes.tree_roots, dir.id(), name)? {
-        InodeId { number: EMPTY_DIR, .. } => Ok(None),
-        id => namespace.inodes.inode(id).map(Some),
-    }
+    let EntryTarget::Subvolume(id) = found.target else { return Err(Error::NoSubvolume) };
+    let root = match found.target.resolve(&namespace.inodes.tree_roots, dir.id(), name)? {
+        InodeId { number: EMPTY_DIR, .. } => None,
+        root => Some(namespace.inodes.inode(root)?),
+    };
+    Ok((id, root))
 }
 
-/// Returns the subvolume with this name, if the name still leads to it. The entries of the
+/// Returns the subvolume `id` and its entry, if the name still leads to it. The entries of the
 /// directory are locked.
 fn named_subvolume(
     namespace: &Namespace,
     dir: &Inode,
     name: &[u8],
+    id: TreeId,
     root: Option<&Arc<Inode>>,
 ) -> Result<Option<NamedSubvolume>> {
     let found = find_name(&namespace.inodes, dir, name)?.ok_or(Error::NotFound)?;
-    let EntryTarget::Subvolume(id) = found.target else { return Err(Error::NoSubvolume) };
-    if root.is_some_and(|root| root.id().subvolume != id) {
+    if found.target != EntryTarget::Subvolume(id) {
         return Ok(None);
     }
     let index = match root {
