@@ -76,15 +76,20 @@ impl Writable<'_> {
 
     /// Sets whether a subvolume may be changed.
     pub(crate) fn set_read_only(self, id: TreeId, read_only: bool) -> Result<()> {
-        if read_only {
-            // Changes from now on are refused, and those before are written.
-            ops::set_read_only(self.namespace, id, true);
-            self.writer.settle()?;
+        if !read_only {
+            self.write_read_only(id, false)?;
+            ops::set_read_only(self.namespace, id, false);
+            return Ok(());
         }
+        // Changes from now on are refused, and those before are written.
+        ops::set_read_only(self.namespace, id, true);
+        let written = self.writer.settle().and_then(|()| self.write_read_only(id, true));
+        written.inspect_err(|_| ops::set_read_only(self.namespace, id, false))
+    }
+
+    fn write_read_only(self, id: TreeId, read_only: bool) -> Result<()> {
         let set = |flags: &mut RootFlags| flags.set(RootFlags::READ_ONLY, read_only);
-        self.change(|handle| subvolume::change_root_item(handle, id, |item| set(&mut item.flags)))?;
-        ops::set_read_only(self.namespace, id, read_only);
-        Ok(())
+        self.change(|handle| subvolume::change_root_item(handle, id, |item| set(&mut item.flags)))
     }
 
     /// Sets the UUID that a subvolume was received with; nil if it was not received.
