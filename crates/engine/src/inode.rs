@@ -61,5 +61,4 @@ pub(crate) use ops::setattr::SetAttributes;
 pub(crate) use ops::xattr::{PutXattr, XattrKind};
 pub(crate) use pending::delayed_items::{IndexedLink, RefIndex};
 pub(crate) use pending::extents::{ExtentChanges, reference};
-pub(crate) use tree::ondisk::lookup_in_roots;
 pub(crate) use userbtrfs_transaction::TreeRoots;

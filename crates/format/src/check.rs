@@ -14,16 +14,13 @@ use crate::item::Item;
 use crate::{
     BlockGroupItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, DirEntryKind,
     ExtentItem, FIRST_FREE_OBJECTID, FileExtent, FreeSpaceInfo, InodeItem, ItemError, ItemKind,
-    Key, KeyedRef, LAST_FREE_OBJECTID, MetadataLevel, QgroupInfo, QgroupLimit, QgroupStatus,
-    RootItem, RootRef, SECTOR_SIZE, TreeId, V1SpaceCache, csum_count, dir_entries, inode_extrefs,
-    inode_refs, uuid_subvolumes,
+    Key, KeyedRef, LAST_FREE_OBJECTID, MetadataLevel, ORPHAN_OBJECTID, QgroupInfo, QgroupLimit,
+    QgroupStatus, RootItem, RootRef, SECTOR_SIZE, TreeId, V1SpaceCache, csum_count, dir_entries,
+    inode_extrefs, inode_refs, uuid_subvolumes,
 };
 
 /// The object id of checksum items (-10).
 const EXTENT_CSUM_OBJECTID: u64 = u64::MAX - 9;
-
-/// The object id of orphan items (-5).
-const ORPHAN_OBJECTID: u64 = u64::MAX - 4;
 
 /// The object id of device items.
 const DEV_ITEMS_OBJECTID: u64 = 1;

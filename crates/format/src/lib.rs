@@ -87,3 +87,6 @@ pub const FIRST_FREE_OBJECTID: u64 = 256;
 
 /// The last object id that a file or a subvolume may have (-256).
 pub const LAST_FREE_OBJECTID: u64 = u64::MAX - 255;
+
+/// The object id of ORPHAN_ITEMs: of inodes in a subvolume, of deleted subvolumes in the root tree.
+pub const ORPHAN_OBJECTID: u64 = u64::MAX - 4;

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use userbtrfs_btree::{DropCounts, DropError, DropPosition, ItemEdit, ReadAhead, TreeDrop};
-use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
+use userbtrfs_format::{ItemKind, Key, ORPHAN_OBJECTID, RootItem, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::commit::{CommitTrigger, Committer, Handle, HandleKind};
@@ -35,9 +35,6 @@ const STEP_ITEMS: u64 = 2;
 
 /// The bytes of a child pointer: a node has no more children than fit.
 const POINTER_BYTES: u64 = 33;
-
-/// The object id of orphan items.
-const ORPHANS: u64 = u64::MAX - 4;
 
 /// The progress of the drop of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +158,7 @@ impl TreeDropper {
     fn remove_root(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
         let tree_roots = &self.context.tree_roots;
         let (key, _) = tree_roots.root_entry(id)?.ok_or(Error::NoTree(id))?;
-        let orphan = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, id.0);
+        let orphan = Key::new(ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM, id.0);
         // The commit finds no root item to update.
         self.context.changed.lock().forget(id);
         tree_roots.forget(id);

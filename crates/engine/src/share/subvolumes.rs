@@ -72,11 +72,7 @@ fn parent(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec
 
 /// Returns the subvolume that is mounted when none is named.
 pub(crate) fn default_subvolume(tree_roots: &TreeRoots) -> Result<TreeId> {
-    let dir = tree_roots.store().volume().superblock().root_dir_objectid;
-    Ok(match crate::inode::lookup_in_roots(tree_roots, dir, b"default")? {
-        Some(crate::inode::EntryTarget::Subvolume(id)) => id,
-        _ => TreeId::FS,
-    })
+    Ok(userbtrfs_transaction::subvolume::default(tree_roots)?.unwrap_or(TreeId::FS))
 }
 
 /// Returns the path of a subvolume from the top level, without a leading slash; empty for the top

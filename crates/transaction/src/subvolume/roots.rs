@@ -4,7 +4,8 @@ use userbtrfs_btree::{ItemEdit, ReadAhead, Tree};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{
     DirEntry, DirEntryKind, FIRST_FREE_OBJECTID, IncompatFlags, ItemKind, Key, LAST_FREE_OBJECTID,
-    RootExtension, RootFlags, RootInode, RootItem, RootRef, Timestamp, TreeId, dir_entries,
+    ORPHAN_OBJECTID, RootExtension, RootFlags, RootInode, RootItem, RootRef, Timestamp, TreeId,
+    dir_entries,
 };
 use userbtrfs_sync::Arc;
 use uuid::Uuid;
@@ -20,9 +21,6 @@ use crate::units::VERIFIED;
 
 /// The name of the entry in the root tree's directory that leads to the default subvolume.
 const DEFAULT: &[u8] = b"default";
-
-/// The object id of the list of subvolumes that are being deleted.
-const ORPHANS: u64 = u64::MAX - 4;
 
 /// The flag of the inode in a ROOT_ITEM that says that the other flags are valid.
 const ROOT_ITEM_INIT: u64 = 1 << 31;
@@ -117,7 +115,7 @@ pub fn delete(handle: &Handle<'_>, id: TreeId, name: &SubvolumeName) -> Result<(
     item.drop_level = 0;
     let mut changes = Changes::default();
     changes.put(key, item.encode());
-    changes.put(Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, id.0), Vec::new());
+    changes.put(Key::new(ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM, id.0), Vec::new());
     name.remove_from(&mut changes, id);
     context.fail_on_error(|| {
         editor.apply(TreeId::ROOT, &mut changes.into_edits())?;

@@ -17,7 +17,7 @@
 use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
-use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key};
+use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, ORPHAN_OBJECTID};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{FlushScope, Handle, Result, TransactionHooks};
 
@@ -28,7 +28,6 @@ use crate::inode::pending::deferred_dir_items::{DeferredDirItems, HashBucket};
 use crate::inode::pending::delayed_items::{DelayedItems, EntryChanges};
 use crate::inode::pending::extents::Replaced;
 use crate::inode::tree::ondisk;
-use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::{Inode, Inodes};
 use crate::units::SECTOR;
 
@@ -253,7 +252,7 @@ impl<'a> Batch<'a> {
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let Some((set, item)) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = set.orphan {
-            let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
+            let key = Key::new(ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed {
                 ItemChanges::mark(key)
             } else {

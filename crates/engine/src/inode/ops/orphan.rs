@@ -14,7 +14,7 @@
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_device::CrashPoint;
-use userbtrfs_format::{ItemKind, Key, TreeId};
+use userbtrfs_format::{ItemKind, Key, ORPHAN_OBJECTID, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Reservation;
 
@@ -26,7 +26,6 @@ use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::Operation;
 use crate::inode::pending::extents::Replaced;
 use crate::inode::tree::ondisk;
-use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::tree::subvolume::Subvolume;
 use crate::inode::{Entry, Inode, Inodes};
 use crate::units::SECTOR;
@@ -320,7 +319,7 @@ fn delete_or_unlist(namespace: &Namespace, inode: &Arc<Inode>) -> Result<()> {
 fn unlist(inodes: &Inodes, subvolume: &Subvolume, number: u64) -> Result<()> {
     let _reservation = inodes.reserve_for_removal(1)?;
     let operation = Operation::begin(inodes)?;
-    let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, number);
+    let key = Key::new(ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM, number);
     Ok(operation.handle.apply(&subvolume.tree, &mut [ItemEdit::Remove(key)])?)
 }
 

@@ -3,8 +3,8 @@
 use userbtrfs_btree::{Cursor, Position, ReadAhead, Tree};
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, LAST_FREE_OBJECTID, RootFlags,
-    TreeId, dir_entries, inode_extrefs, inode_refs,
+    DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, LAST_FREE_OBJECTID,
+    ORPHAN_OBJECTID, RootFlags, TreeId, dir_entries, inode_extrefs, inode_refs,
 };
 
 use crate::error::{Error, InodeId, Result};
@@ -16,9 +16,6 @@ pub(in crate::inode) const FIRST_INDEX: u64 = 2;
 
 /// The initial capacity of a listing.
 const FEW: usize = 128;
-
-/// The objectid of ORPHAN_ITEMs (-5).
-pub(in crate::inode) const ORPHANS: u64 = u64::MAX - 4;
 
 const SOUND: &str = "verified with its block";
 
@@ -162,16 +159,6 @@ pub(in crate::inode) fn lookup(
     Ok((found, data.len()))
 }
 
-/// Looks a name up in a directory of the root tree.
-pub(crate) fn lookup_in_roots(
-    tree_roots: &TreeRoots,
-    dir: u64,
-    name: &[u8],
-) -> Result<Option<EntryTarget>> {
-    let (found, _) = lookup(tree_roots, tree_roots.roots(), dir, name)?;
-    Ok(found.map(|name| name.target))
-}
-
 /// Returns at most `max` entries from a position on, and the position after them, or `None` if no
 /// more follow. Entries before damage are listed; the next call returns the error.
 pub(in crate::inode) fn list(
@@ -237,7 +224,7 @@ pub(in crate::inode) fn next_number(tree_roots: &TreeRoots, tree: &Tree) -> Resu
 /// Returns the numbers of the ORPHAN_ITEMs of a tree.
 pub(in crate::inode) fn orphans(tree_roots: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
     let mut found = Vec::new();
-    let mut items = Items::new(tree_roots, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
+    let mut items = Items::new(tree_roots, tree, ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM)?;
     while let Some((key, _)) = items.item(ItemKind::ORPHAN_ITEM) {
         found.push(key.offset);
         items.advance()?;
