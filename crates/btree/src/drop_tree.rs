@@ -223,7 +223,7 @@ impl TreeDrop {
         let tools = SearchContext { tree: &tree, store, source, arrivals };
         let mut step = Step::new(tools, self, budget);
         let done = step.run();
-        // What was read ahead stays in the cache for the next step.
+        // Blocks that were read ahead stay in the cache for the next step.
         step.ahead.into_values().for_each(|ahead| ahead.finish(store));
         done
     }

@@ -108,7 +108,7 @@ fn new_inodes_inherit_default_acl_as_on_linux() {
         for (kind, mode, name) in each() {
             make_by_us(&dir, kind, &format!("ours-{name}"), mode);
         }
-        // What is asked to ignore the list has none.
+        // An inode made with the list ignored has none.
         let plain = dir.clone().ignoring_default_acl().create_dir(b"plain", 0o751).unwrap();
         assert!(plain.inode().xattrs().unwrap().is_empty());
         assert_eq!(plain.inode().metadata().unwrap().mode & 0o7777, 0o751);

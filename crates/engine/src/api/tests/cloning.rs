@@ -59,7 +59,7 @@ fn parts_are_shared_shifted_and_within_one_file() {
     whole.resize(300 << 10, 0);
     whole.extend_from_slice(&bytes[..100 << 10]);
     assert!(a.read_all().unwrap() == whole && b.read_all().unwrap() == other);
-    // What is written afterwards is in one file alone.
+    // Data written afterwards is in one file alone.
     a.write_all_at(&[9; 5000], 70_000).unwrap();
     whole[70_000..75_000].fill(9);
     assert!(a.read_all().unwrap() == whole && b.read_all().unwrap() == other);
@@ -221,7 +221,7 @@ fn shared_data_is_not_overwritten_in_place() {
     a.write_all_at(&old, 0).unwrap();
     for committed in [false, true] {
         if committed {
-            // What was shared is durable in the transaction before.
+            // The shared extents are durable in the transaction before.
             a.write_all_at(&[1], 0).unwrap();
             lab.fs.commit().unwrap();
             a.write_all_at(&old, 0).unwrap();
