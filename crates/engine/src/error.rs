@@ -153,6 +153,9 @@ pub enum Error {
     /// Two files that are in different filesystems.
     #[error("in another filesystem")]
     OtherFilesystem,
+    /// A name of a subvolume, for an operation that cannot change it.
+    #[error("is a subvolume")]
+    IsSubvolume,
     /// A directory that would be moved into itself.
     #[error("a directory cannot be within itself")]
     IntoItself,
@@ -389,6 +392,7 @@ impl Error {
             Self::NoAttribute => 61,
             Self::Overflow => 75,
             Self::Unsupported(_)
+            | Self::IsSubvolume
             | Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
             _ => 5,
         }

@@ -118,11 +118,10 @@ impl Dir {
 
     /// Removes an empty directory, or an empty subvolume.
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
-        let dir = self.inode();
-        if ops::is_subvolume_name(dir.nodes(), dir.id(), name)? {
-            return self.remove_subvolume(name, true).map(drop);
+        match ops::rmdir(self.inode().namespace(), self.inode().id(), name) {
+            Err(Error::IsSubvolume) => self.remove_subvolume(name, true).map(drop),
+            removed => removed,
         }
-        ops::rmdir(dir.namespace(), dir.id(), name)
     }
 
     /// Removes the content of this directory recursively, subvolumes with all of theirs, but not
@@ -180,18 +179,19 @@ impl Dir {
             RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace(self.owner),
         };
         let (from, to) = (self.inode().id(), to.inode().id());
-        if ops::is_subvolume_name(self.inode().nodes(), from, name)? {
-            let may_replace = match mode {
-                RenameMode::Replace => true,
-                RenameMode::NoReplace => false,
-                _ => {
-                    return Err(Error::Unsupported("exchanging a subvolume, or a whiteout for it"));
-                }
-            };
-            let namespace = self.inode().namespace();
-            return ops::rename_subvolume(namespace, (from, name), (to, new_name), may_replace);
+        let namespace = self.inode().namespace();
+        let renamed = ops::rename(namespace, (from, name), (to, new_name), kind);
+        let Err(Error::IsSubvolume | Error::CrossDevice) = renamed else { return renamed };
+        // One of the names is that of a subvolume, or the directories are in different ones.
+        if !ops::is_subvolume_name(self.inode().nodes(), from, name)? {
+            return renamed;
         }
-        ops::rename(self.inode().namespace(), (from, name), (to, new_name), kind)
+        let may_replace = match mode {
+            RenameMode::Replace => true,
+            RenameMode::NoReplace => false,
+            _ => return Err(Error::Unsupported("exchanging a subvolume, or a whiteout for it")),
+        };
+        ops::rename_subvolume(namespace, (from, name), (to, new_name), may_replace)
     }
 
     /// Checks that an inode is in the same filesystem.

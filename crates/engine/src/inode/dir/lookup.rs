@@ -194,7 +194,7 @@ fn look_ahead(inodes: &Inodes, dir: &Inode, index: u64) {
     dir.state().dentry_cache().learn_ahead(version, &entries);
 }
 
-/// Returns the inode of an entry. Fails for a subvolume.
+/// Returns the inode of an entry; [`Error::IsSubvolume`] for a subvolume.
 pub(in crate::inode) fn target_inode(
     inodes: &Inodes,
     dir: &Inode,
@@ -202,7 +202,7 @@ pub(in crate::inode) fn target_inode(
 ) -> Result<Arc<Inode>> {
     match target {
         EntryTarget::Inode(number) => inodes.inode(InodeId { number, ..dir.id() }),
-        EntryTarget::Subvolume(_) => Err(Error::Unsupported("changing the entry of a subvolume")),
+        EntryTarget::Subvolume(_) => Err(Error::IsSubvolume),
     }
 }
 
