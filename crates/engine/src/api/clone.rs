@@ -60,7 +60,7 @@ impl File {
         }
         match self.clone_range(source, from, shared, to) {
             Ok(()) => Ok(shared),
-            // Also if a file changed meanwhile: the copy meets what is wrong.
+            // Also if a file changed meanwhile: the copy reports errors of the request.
             Err(Error::Invalid(_)) => Ok(0),
             Err(error) => Err(error),
         }
