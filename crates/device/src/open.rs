@@ -13,13 +13,17 @@
 //!    pages of small requests only, and so never of a range that is being written past it.
 //! 6. A block device open for writing is also claimed from the kernel (`O_EXCL`), which refuses a
 //!    mounted one, and then refuses to mount it, unless the caller has it claimed otherwise. A
-//!    file that is mounted through a loop device is refused, too.
+//!    file that is mounted through a loop device is refused, too. A claim ends when the last
+//!    descriptor is closed, and a process that was just forked has a copy until it calls `exec`: a
+//!    device that is claimed is tried again for a moment.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise, ioctl_blksszget, major, minor};
 use rustix::io::{Errno, pread};
@@ -34,6 +38,13 @@ use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every known file system.
 const FILE_ALIGNMENT: u64 = 4096;
+
+/// How long a device that is claimed is tried again: longer than a process takes from `fork` to
+/// `exec`, even on a busy machine.
+const CLAIM_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The pause between two attempts to claim a device.
+const CLAIM_PAUSE: Duration = Duration::from_millis(2);
 
 /// The length of the read that tests whether a file can be read directly, in bytes.
 const PROBE: usize = 4096;
@@ -376,13 +387,28 @@ impl ReopenPath<'_> {
     fn open(&self, more: OFlags) -> io::Result<File> {
         let flags = (self.flags | more).bits().cast_signed();
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(self.writable).custom_flags(flags).open(self.path)?;
+        options.read(true).write(self.writable).custom_flags(flags);
+        let file = self.open_once_unclaimed(&options)?;
         let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
         match &self.first {
             Some(first) if identity(first) != identity(&file.metadata()?) => {
                 Err(io::Error::other("it was replaced while it was opened"))
             }
             _ => Ok(file),
+        }
+    }
+
+    /// Opens with the options. While another descriptor claims the device, tries again until
+    /// `CLAIM_PATIENCE` has passed.
+    fn open_once_unclaimed(&self, options: &OpenOptions) -> io::Result<File> {
+        let give_up = Instant::now() + CLAIM_PATIENCE;
+        loop {
+            match options.open(self.path) {
+                Err(error) if is_busy(&error) && Instant::now() < give_up => {
+                    thread::sleep(CLAIM_PAUSE);
+                }
+                opened => return opened,
+            }
         }
     }
 

@@ -296,12 +296,16 @@ fn many_writers_have_the_image_one_at_a_time() {
     assert!(successes > 0);
 }
 
+fn claim(device: &Path) -> File {
+    let exclusive = OFlags::EXCL.bits().cast_signed();
+    File::options().read(true).custom_flags(exclusive).open(device).unwrap()
+}
+
 #[test]
 fn a_block_device_that_the_kernel_uses_is_refused() {
     let file = image();
     let Some(device) = TestLoop::over(&file) else { return };
-    let exclusive = OFlags::EXCL.bits().cast_signed();
-    let claim = File::options().read(true).custom_flags(exclusive).open(&device.0).unwrap();
+    let claim = claim(&device.0);
     let refused = open(&device.0).err();
     assert!(matches!(refused, Some(DeviceError::InUse { .. })), "{refused:?}");
     let off = FileOptions { writable: true, direct: Direct::Off, ..FileOptions::default() };
@@ -314,4 +318,19 @@ fn a_block_device_that_the_kernel_uses_is_refused() {
     assert_locked(&device.0);
     writer.mark_closing();
     assert_waits(&device.0, || drop(writer));
+}
+
+/// As while a process that was forked meanwhile has not called `exec` yet.
+#[test]
+fn a_claim_that_ends_a_moment_later_is_waited_for() {
+    let file = image();
+    let Some(device) = TestLoop::over(&file) else { return };
+    let claim = claim(&device.0);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(A_WHILE);
+            drop(claim);
+        });
+        drop(open(&device.0).unwrap());
+    });
 }
