@@ -21,6 +21,7 @@ use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::dcache::{DentryBudget, DentryCache};
+use crate::inode::incore::changed_ranges::ChangedRanges;
 use crate::inode::log_state::range_set::RangeSet;
 use crate::inode::log_state::tracker::ChangeVersion;
 use crate::inode::pending::deferred_dir_items::DeferredDirItems;
@@ -110,53 +111,16 @@ impl KnownXattrs {
     }
 }
 
-/// The most extents of a file that are logged at once.
-pub(crate) const EXTENTS_MAX: usize = 1 << 15;
-
-/// Ranges of a file, in bytes, whose extents a transaction changed. If there are more than
-/// [`EXTENTS_MAX`], the whole file counts as changed.
-#[derive(Default)]
-pub(in crate::inode) struct ChangedRanges {
-    transaction: u64,
-    ranges: RangeSet,
-}
-
-impl ChangedRanges {
-    pub(in crate::inode) fn insert(&mut self, transaction: u64, range: Range<u64>) {
-        self.turn_to(transaction);
-        self.ranges.insert(range);
-        if self.ranges.len() > EXTENTS_MAX {
-            self.ranges = RangeSet::all();
-        }
-    }
-
-    fn remove(&mut self, transaction: u64, range: Range<u64>) {
-        self.turn_to(transaction);
-        self.ranges.remove(range);
-    }
-
-    /// Takes the ranges that transaction `running` changed.
-    fn take(&mut self, running: u64) -> RangeSet {
-        self.turn_to(running);
-        std::mem::take(&mut self.ranges)
-    }
-
-    /// Discards the ranges of an earlier transaction.
-    pub(in crate::inode) fn turn_to(&mut self, running: u64) {
-        if self.transaction != running {
-            *self = Self { transaction: running, ranges: RangeSet::default() };
-        }
-    }
-}
-
 impl Inode {
     /// Creates an inode whose state is not loaded.
     pub(in crate::inode) fn unknown(id: InodeId, tree: Arc<Tree>) -> Self {
         let lock =
             |class| Mutex::with_identity(Identity::of_inode(class, id.subvolume.0, id.number), ());
-        let (entries, operation) = (lock(Class::ParentDirectory), lock(Class::ChildInode));
+        let entries = lock(Class::ParentDirectory);
+        let operation = lock(Class::ChildInode);
         let late = Mutex::new(Class::InodeState, None);
-        let (state, unfinished) = (OnceLock::new(), AtomicU64::new(0));
+        let state = OnceLock::new();
+        let unfinished = AtomicU64::new(0);
         Self { id, tree, entries, operation, state, late, unfinished }
     }
 
@@ -174,7 +138,8 @@ impl Inode {
     ) -> Result<()> {
         if self.state.get().is_none() {
             let (item, ref_len) = ondisk::inode_item(tree_roots, &self.tree, self.id.number)?;
-            let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);
+            let is_dir = item.kind == FileKind::Directory;
+            let stored_transid = item.transid;
             let dentry_cache = is_dir.then(|| DentryCache::unknown(budget));
             let parent = ref_len.filter(|_| is_dir).map(|of_ref| of_ref.dir);
             let state = State::new(item, dentry_cache);
@@ -361,7 +326,7 @@ impl Inode {
     /// most dirty data is not; `None` if the running transaction changed them, or may have.
     pub(crate) fn committed_size(&self, running: u64) -> Option<u64> {
         let state = self.state();
-        let is_committed = state.changed.transaction < running && state.stored_transid < running;
+        let is_committed = state.changed.transaction() < running && state.stored_transid < running;
         is_committed.then(|| state.disk_size())
     }
 
@@ -594,23 +559,5 @@ fn newest<'a, T: ?Sized + 'a>(
         Some(Delayed::There(it)) => Delayed::There(Arc::clone(it)),
         Some(Delayed::Gone) => Delayed::Gone,
         Some(Delayed::Nothing) | None => Delayed::Nothing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changed_ranges_beyond_log_limit_cover_whole_file() {
-        let mut changed = ChangedRanges::default();
-        let most = EXTENTS_MAX as u64;
-        (0..most).for_each(|at| changed.insert(7, 2 * at..2 * at + 1));
-        assert_eq!(changed.ranges.len(), EXTENTS_MAX);
-        changed.insert(7, 2 * most..2 * most + 1);
-        assert_eq!(changed.take(7), RangeSet::all());
-        changed.insert(7, 0..1);
-        assert_eq!(changed.ranges.len(), 1);
-        assert_eq!(changed.take(8), RangeSet::default());
     }
 }
