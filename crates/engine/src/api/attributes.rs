@@ -58,7 +58,16 @@ impl Inode {
     }
 
     fn set(&self, attributes: &Attributes, xattr: Option<PutXattr<'_>>) -> Result<()> {
-        let &Attributes { mode, uid, gid, size, accessed, modified, changed, created } = attributes;
+        let &Attributes {
+            mode,
+            uid,
+            gid,
+            size,
+            accessed: atime,
+            modified: mtime,
+            changed: ctime,
+            created: otime,
+        } = attributes;
         if let Some(size) = size {
             ops::file_to_change(self.namespace(), self.id(), false)?;
             let file = self.open()?;
@@ -67,7 +76,6 @@ impl Inode {
                 file.set_len(size)?;
             }
         }
-        let (atime, mtime, ctime, otime) = (accessed, modified, changed, created);
         let others = Attributes { size: None, ..*attributes };
         if size.is_some() && xattr.is_none() && others == Attributes::default() {
             return Ok(());

@@ -178,7 +178,8 @@ impl Dir {
             RenameMode::Whiteout => RenameKind::Whiteout(self.owner),
             RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace(self.owner),
         };
-        let (from, to) = (self.inode().id(), to.inode().id());
+        let from = self.inode().id();
+        let to = to.inode().id();
         let namespace = self.inode().namespace();
         let renamed = ops::rename(namespace, (from, name), (to, new_name), kind);
         let Err(Error::IsSubvolume | Error::CrossDevice) = renamed else { return renamed };

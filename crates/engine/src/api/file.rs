@@ -92,7 +92,8 @@ impl File {
         }
         let pages = inner.files.pages(opened.inode());
         let reported = pages.opened();
-        let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        let last_end = AtomicU64::new(u64::MAX);
+        let ahead = AtomicU64::new(0);
         let is_writable = AtomicBool::new(false);
         let inode = inode.clone();
         let times = Times::Now;
@@ -278,7 +279,8 @@ impl File {
 
     /// Calls `each` for the extents from `start` on, until it returns false.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
-        let (tree_roots, source) = (self.inode.inner().tree_roots(), self.source());
+        let tree_roots = self.inode.inner().tree_roots();
+        let source = self.source();
         let mut segments = ExtentMaps::new(tree_roots, &source, start, u64::MAX);
         while let Some(segment) = segments.next()? {
             let kind = match segment.kind {
@@ -292,7 +294,8 @@ impl File {
                     compression,
                 },
             };
-            let (start, len) = (segment.start, segment.end - segment.start);
+            let start = segment.start;
+            let len = segment.end - segment.start;
             if !each(Extent { start, len, kind }) {
                 break;
             }

@@ -499,7 +499,6 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
     let nodes = Arc::new(Inodes::read_only(tree_roots, options.nodes()));
     let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
     let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
-    let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         cleaner: None,
         log: None,
@@ -507,9 +506,9 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
         files,
         namespace,
         nodes,
-        window,
-        root,
-        is_open,
+        window: options.window_bytes(),
+        root: TOP,
+        is_open: false,
         transactions: None,
         replayed: None,
     })
@@ -529,7 +528,6 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     transactions
         .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
     let log = Log::new(&nodes, writer.writeback(), &transactions);
-    let (window, root, is_open) = (options.window_bytes(), TOP, false);
     let cleaner = Cleaner::new(CleanerParts {
         namespace: Arc::clone(&namespace),
         files: Arc::clone(&files),
@@ -543,9 +541,9 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         files,
         namespace,
         nodes,
-        window,
-        root,
-        is_open,
+        window: options.window_bytes(),
+        root: TOP,
+        is_open: false,
         transactions: Some(transactions),
         replayed: None,
     })

@@ -492,7 +492,8 @@ impl Iterator for DirEntries {
 
 impl DirEntries {
     fn more(&mut self, from: DirPosition) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
-        let (nodes, id) = (self.inode.nodes(), self.inode.id);
+        let nodes = self.inode.nodes();
+        let id = self.inode.id;
         let (mut listed, next) = dir::list(nodes, id, from)?;
         if next.is_some() && self.end.is_none() {
             // If the end cannot be read, no entries can be added.

@@ -279,12 +279,10 @@ impl OpenOptions {
     }
 
     pub(crate) fn transactions(&self) -> TransactionOptions {
-        let (commit_seconds, discard) = (self.commit_seconds, self.discard);
-        let dirty_max = self.share(|shares| shares.changed_nodes);
         TransactionOptions {
-            commit_seconds,
-            dirty_max,
-            discard,
+            commit_seconds: self.commit_seconds,
+            dirty_max: self.share(|shares| shares.changed_nodes),
+            discard: self.discard,
             only_asked: false,
             log: self.tree_log,
         }
@@ -306,7 +304,8 @@ impl OpenOptions {
         let salvage = partial || self.pending_log == PendingLog::Salvage;
         let transactions =
             TransactionOptions { commit_seconds: 0, only_asked: true, ..writing.transactions() };
-        let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), writing.nodes());
+        let node_cache_bytes = writing.node_cache_bytes();
+        let nodes = writing.nodes();
         ReplayOptions { node_cache_bytes, transactions, nodes, salvage, partial }
     }
 

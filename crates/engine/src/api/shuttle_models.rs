@@ -115,7 +115,8 @@ impl World {
         let dirs = [self.dir(0), self.dir(1)];
         let inode = dirs[0].lookup(b"r").unwrap();
         for moves in 1..=2 * STEPS {
-            let ((from, name), (to, new)) = (place(moves - 1), place(moves));
+            let (from, name) = place(moves - 1);
+            let (to, new) = place(moves);
             dirs[from].rename(name, &dirs[to], new, RenameMode::NoReplace).unwrap();
             if thread_rng().gen_ratio(1, 2) {
                 inode.sync_all().unwrap();
@@ -126,7 +127,8 @@ impl World {
 
     /// Links the file that is appended to into the other directory, and unlinks it there.
     fn link(&self) {
-        let (left, rite) = (self.dir(0), self.dir(1));
+        let left = self.dir(0);
+        let rite = self.dir(1);
         let inode = left.lookup(b"w").unwrap();
         for _ in 0..STEPS {
             rite.link(b"w", &inode).unwrap();
@@ -328,7 +330,8 @@ fn a_first_name_beside_a_sync() {
     let dir = filesystem.root().lookup(DIRS[0]).unwrap().open_dir().unwrap();
     let inode = dir.create_unnamed(0o644).unwrap();
     inode.open().unwrap().append(&block(1)).unwrap();
-    let (syncs, links) = (inode.clone(), inode);
+    let syncs = inode.clone();
+    let links = inode;
     let threads = [
         thread::spawn(move || syncs.sync_all().unwrap()),
         thread::spawn(move || {

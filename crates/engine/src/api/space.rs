@@ -101,7 +101,8 @@ impl Filesystem {
                 kind.total += chunk.len;
                 kind.used += used;
             } else {
-                let (profile, total) = (chunk.profile, chunk.len);
+                let profile = chunk.profile;
+                let total = chunk.len;
                 kinds.push(SpaceUse { flags, profile, total, used });
             }
         }

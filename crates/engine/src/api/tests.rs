@@ -128,7 +128,8 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) {
-        let (factor, step) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
+        let factor = 6_364_136_223_846_793_005;
+        let step = 1_442_695_040_888_963_407;
         self.0 = self.0.wrapping_mul(factor).wrapping_add(step);
     }
 

@@ -54,7 +54,8 @@ impl Walk {
     }
 
     fn push(&mut self, dir: Dir, path: &[u8]) {
-        let (id, entries) = (dir.inode().id(), dir.entries());
+        let id = dir.inode().id();
+        let entries = dir.entries();
         self.levels.push(Level { id, dir, path: path.to_vec(), entries });
     }
 

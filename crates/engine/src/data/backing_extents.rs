@@ -27,9 +27,11 @@ pub(crate) struct BackingExtents {
 impl BackingExtents {
     /// Returns the present state of the file.
     pub(crate) fn new(inode: &Arc<Inode>, transactions: Option<&Arc<TransactionManager>>) -> Self {
-        let (id, item) = (inode.id(), inode.item());
+        let id = inode.id();
+        let item = inode.item();
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
-        let (inode, transactions) = (Arc::clone(inode), transactions.cloned());
+        let inode = Arc::clone(inode);
+        let transactions = transactions.cloned();
         Self { id, inode, size: item.size, checksummed: !free, transactions, arriving: None }
     }
 }

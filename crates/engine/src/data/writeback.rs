@@ -117,7 +117,8 @@ impl Writeback {
     /// Writes the dirty data of the files that are not under writeback, continuing after a failure.
     /// Returns the other files, and the first failure.
     fn write_idle(&self, files: &[Arc<FilePages>], tail: EofBlock) -> (UnderWriteback, Result<()>) {
-        let (mut busy, mut result) = (Vec::new(), Ok(()));
+        let mut busy = Vec::new();
+        let mut result = Ok(());
         for some in files.chunks(FILES_MAX) {
             let mut idle = Vec::new();
             let mut locked = Vec::new();
@@ -200,7 +201,8 @@ impl Writeback {
         taken: TakenAll<'a>,
     ) -> (WritebackBatch<'a>, SmallVec<[&'a Arc<FilePages>; 1]>) {
         let mut transfer = WritebackBatch::new(&self.context);
-        let (mut runs, mut files) = (SmallVec::<[_; 1]>::new(), SmallVec::new());
+        let mut runs = SmallVec::<[_; 1]>::new();
+        let mut files = SmallVec::new();
         for Taken { pages, runs: more, reserved, size } in taken {
             let job = transfer.add(FileJob::new(pages, Origin::Memory { size }, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));

@@ -106,7 +106,8 @@ impl World {
 
     /// Makes a random change.
     fn step(&self) {
-        let (from, to) = (self.place(), self.place());
+        let from = self.place();
+        let to = self.place();
         let namespace = &self.namespace;
         let stale = [from.0, to.0];
         match thread_rng().gen_range(0..8) {
@@ -140,8 +141,10 @@ impl World {
     /// Checks operations on names that no other thread uses.
     fn own(&self, number: usize) {
         let [name, other] = [format!("own {number}"), format!("other {number}")];
-        let (left, rite) = (self.dirs[1], self.dirs[2]);
-        let (name, other) = (name.as_bytes(), other.as_bytes());
+        let left = self.dirs[1];
+        let rite = self.dirs[2];
+        let name = name.as_bytes();
+        let other = other.as_bytes();
         let id = create(&self.namespace, left, name, &FILE).unwrap();
         rename(&self.namespace, (left, name), (rite, other), RenameKind::NoReplace).unwrap();
         assert_eq!((self.id(left, name), self.id(rite, other)), (None, Some(id)));
@@ -162,8 +165,10 @@ impl World {
 
     /// Checks that names, inodes and link counts agree; returns all names.
     fn check(&self) -> BTreeMap<(u64, Vec<u8>), u64> {
-        let (mut names, mut links) = (BTreeMap::new(), BTreeMap::<u64, Vec<Link>>::new());
-        let (mut dirs, mut seen) = (vec![TOP], HashSet::new());
+        let mut names = BTreeMap::new();
+        let mut links = BTreeMap::<u64, Vec<Link>>::new();
+        let mut dirs = vec![TOP];
+        let mut seen = HashSet::new();
         while let Some(dir) = dirs.pop() {
             assert!(seen.insert(dir), "{dir} is in two places");
             let (entries, next) = list(&self.nodes, dir, 0).unwrap();

@@ -20,7 +20,8 @@ pub(super) fn item_of(inodes: &Inodes, id: InodeId) -> Result<InodeItem> {
 
 /// Returns an entry of a regular file.
 pub(super) fn entry(index: u64, name: &[u8], number: u64) -> Arc<Entry> {
-    let (kind, target) = (DirEntryKind::Regular, EntryTarget::Inode(number));
+    let kind = DirEntryKind::Regular;
+    let target = EntryTarget::Inode(number);
     Arc::new(Entry { index, name: name.into(), kind, target, transid: 7 })
 }
 
@@ -64,7 +65,8 @@ pub(super) fn alike() -> [Vec<u8>; 2] {
 pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
     let with = |end: u32| name_hash(&[start, &end.to_le_bytes()].concat());
     // Each bit of the end flips the same bits of the hash, independently of the other bits.
-    let (mut end, mut left) = (0, with(0) ^ hash);
+    let mut end = 0;
+    let mut left = with(0) ^ hash;
     let mut rows: Vec<(u32, u32)> =
         (0..32).map(|bit| (with(1 << bit) ^ with(0), 1 << bit)).collect();
     for bit in 0..32 {

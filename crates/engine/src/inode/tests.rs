@@ -125,7 +125,8 @@ impl Lab {
     }
 
     fn names(&self, dir: InodeId) -> Vec<Vec<u8>> {
-        let (mut names, mut next) = (Vec::new(), Some(0));
+        let mut names = Vec::new();
+        let mut next = Some(0);
         while let Some(position) = next {
             let (listed, after) = list(&self.nodes, dir, position).unwrap();
             names.extend(listed.iter().map(|entry| entry.name.to_vec()));
@@ -136,8 +137,10 @@ impl Lab {
 
     /// Replaces the content of a file.
     fn write_inline(&self, id: InodeId, bytes: &[u8]) {
-        let (inode, reservation) = (self.nodes.inode(id).unwrap(), self.nodes.reserve(2).unwrap());
-        let (kind, len) = (HandleKind::Operation, bytes.len() as u64);
+        let inode = self.nodes.inode(id).unwrap();
+        let reservation = self.nodes.reserve(2).unwrap();
+        let kind = HandleKind::Operation;
+        let len = bytes.len() as u64;
         let more = len.cast_signed() - inode.item().nbytes.cast_signed();
         let put = |file: &mut FileChange<'_>| {
             file.put(0, 4096, ExtentMapKind::Inline(InlineData::plain(bytes)), false);
@@ -372,10 +375,8 @@ fn names_beyond_inode_ref_use_extref_and_are_removed() {
 #[test]
 fn rename_moves_replaces_and_exchanges() {
     let lab = Lab::new();
-    let (a, b) = (
-        create(&lab.namespace, TOP, b"a", &DIR).unwrap(),
-        create(&lab.namespace, TOP, b"b", &DIR).unwrap(),
-    );
+    let a = create(&lab.namespace, TOP, b"a", &DIR).unwrap();
+    let b = create(&lab.namespace, TOP, b"b", &DIR).unwrap();
     let one = create(&lab.namespace, a, b"one", &FILE).unwrap();
     let two = create(&lab.namespace, b, b"two", &FILE).unwrap();
     let rename = |lab: &Lab, from, to, kind| rename(&lab.namespace, from, to, kind);
@@ -538,7 +539,8 @@ fn list_positions_are_stable_while_directory_changes() {
         }
     }
     let (first, next) = list(&lab.nodes, dir, 0).unwrap();
-    let (last, next) = (first.last().unwrap().index, next.unwrap());
+    let last = first.last().unwrap().index;
+    let next = next.unwrap();
     for number in (0..10_000).step_by(2) {
         unlink(&lab.namespace, dir, &name(number)).unwrap();
     }
@@ -593,10 +595,8 @@ fn deferred_names_are_flushed_in_parts_under_memory_pressure() {
 fn names_of_one_hash_share_item() {
     let lab = Lab::of(&Options { nodesize: 4096, ..Options::default() });
     let [one, two] = testing::alike();
-    let (a, b) = (
-        create(&lab.namespace, TOP, &one, &FILE).unwrap(),
-        create(&lab.namespace, TOP, &two, &FILE).unwrap(),
-    );
+    let a = create(&lab.namespace, TOP, &one, &FILE).unwrap();
+    let b = create(&lab.namespace, TOP, &two, &FILE).unwrap();
     let lab = lab.each_way(|lab| {
         assert_eq!((lab.id(TOP, &one), lab.id(TOP, &two)), (Some(a), Some(b)));
     });
@@ -612,10 +612,12 @@ fn threads_change_directories_during_flush_and_commit() {
     let dirs = [b"left", b"rite"].map(|name| create(&lab.namespace, TOP, name, &DIR).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..4_u32 {
-            let (lab, dirs) = (&lab, &dirs);
+            let lab = &lab;
+            let dirs = &dirs;
             scope.spawn(move || {
                 for number in 0..300_usize {
-                    let (from, to) = (dirs[number % 2], dirs[(number + 1) % 2]);
+                    let from = dirs[number % 2];
+                    let to = dirs[(number + 1) % 2];
                     let own = format!("{thread} {number}").into_bytes();
                     let id = create(&lab.namespace, from, &own, &FILE).unwrap();
                     rename(&lab.namespace, (from, &own), (to, &own), RenameKind::Replace).unwrap();

@@ -121,7 +121,8 @@ pub(super) fn complete(nodes: &Inodes, writer: &mut LogWriter<'_>) -> LogResult<
 
 impl<'a, 'w> InodeLogger<'a, 'w> {
     pub(super) fn new(nodes: &'a Inodes, writer: &'a mut LogWriter<'w>, subvolume: TreeId) -> Self {
-        let (running, drafts) = (writer.generation(), LogItemBatches::default());
+        let running = writer.generation();
+        let drafts = LogItemBatches::default();
         Self {
             nodes,
             writer,
@@ -407,15 +408,16 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// Removes an inode without a name from the log.
     pub(super) fn withdraw(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
-        let (log_tracker, id) = (self.nodes.log_tracker(), self.id(number));
+        let log_tracker = self.nodes.log_tracker();
+        let id = self.id(number);
         log_tracker.unlog(self.running, id);
         if before.logged.is_some() {
             let keys = self.keys(number, ItemKind(0)..=ItemKind(u8::MAX))?;
             self.drafts.replace(keys, BTreeMap::new());
         }
         self.ranges.remove(&number);
-        let (lost, removed_entries) =
-            (log_tracker.lost(self.running, id).0, log_tracker.take_departed(self.running, id));
+        let lost = log_tracker.lost(self.running, id).0;
+        let removed_entries = log_tracker.take_departed(self.running, id);
         self.todo.extend(removed_entries.left.into_iter().map(|other| (other, LogMode::Exists)));
         self.log_lost(&lost)
     }
@@ -475,11 +477,13 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// Logs the entries that were added to a directory and those that were removed.
     fn log_entries(&mut self, dir: &Inode) -> LogResult<()> {
-        let (log_tracker, id) = (self.nodes.log_tracker(), dir.id());
+        let log_tracker = self.nodes.log_tracker();
+        let id = dir.id();
         let listed = self.log_departures(dir);
         let Some(first) = dir.first_added(self.running) else { return Ok(()) };
         let mut position = Some(first.max(listed));
-        let (mut end, mut names) = (listed, Vec::new());
+        let mut end = listed;
+        let mut names = Vec::new();
         while let Some(from) = position {
             let Some((entries, next)) = unless_deleted(dir::list(self.nodes, id, from))? else {
                 break;
@@ -533,7 +537,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn write_ranges(&mut self) -> LogResult<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
-            let (log_tracker, id) = (self.nodes.log_tracker(), self.id(number));
+            let log_tracker = self.nodes.log_tracker();
+            let id = self.id(number);
             for Coalesced { joined, run } in log_tracker.add_ranges(self.running, id, &places)? {
                 for start in joined {
                     self.drafts.remove(key(start));

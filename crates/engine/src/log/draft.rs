@@ -183,7 +183,8 @@ pub(super) fn xattrs(number: u64, xattrs: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<Key
     let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     for (name, data) in xattrs {
         let key = Key::new(number, ItemKind::XATTR_ITEM, u64::from(name_hash(name)));
-        let (target, kind) = (Key::MIN, DirEntryKind::Xattr);
+        let target = Key::MIN;
+        let kind = DirEntryKind::Xattr;
         let entry = DirEntry { target, transid: 0, kind, name, data };
         entry.encode_into(items.entry(key).or_default());
     }
@@ -203,7 +204,8 @@ mod tests {
     fn names_are_logged_in_the_item_kinds_of_the_tree() {
         let link =
             |index, name: &[u8], place| (Link { dir: 256, index, name: name.to_vec() }, place);
-        let (by_dir, by_hash) = (RefIndex::Ref, RefIndex::Extref);
+        let by_dir = RefIndex::Ref;
+        let by_hash = RefIndex::Extref;
         let long = [b'b'; 200];
         let links = [link(2, b"a", by_dir), link(3, &long, by_hash), link(4, b"c", by_dir)];
         let items = names(300, &links);

@@ -42,10 +42,12 @@ impl InodeLogger<'_, '_> {
         let Some(first) = stored.iter().position(Option::is_some) else {
             return begun.iter().try_for_each(|(number, before)| self.log_one(*number, before));
         };
-        let (tree_roots, failed) = (self.nodes.tree_roots(), |_| FullCommitReason::Failed);
+        let tree_roots = self.nodes.tree_roots();
+        let failed = |_| FullCommitReason::Failed;
         let tree = tree_roots.tree(self.subvolume).map_err(|_| FullCommitReason::Failed)?;
         let items = tree_roots.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
-        let (mut items, mut names) = (items.map_err(|_| FullCommitReason::Failed)?, Vec::new());
+        let mut items = items.map_err(|_| FullCommitReason::Failed)?;
+        let mut names = Vec::new();
         for ((number, before), stored) in begun.iter().zip(stored) {
             let is_copied = match stored {
                 Some(stored) => {

@@ -228,7 +228,8 @@ impl Replay<'_> {
         self.torn = true;
         if let Some((report, keys)) = report {
             self.missing.add_gap(keys);
-            let (subvolume, inodes) = (Some(self.log.subvolume), Some(inodes_of(keys)));
+            let subvolume = Some(self.log.subvolume);
+            let inodes = Some(inodes_of(keys));
             report.left_out.push(SkippedItem { subvolume, key: None, inodes, error });
         }
         Ok(())

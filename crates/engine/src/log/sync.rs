@@ -193,13 +193,15 @@ impl Log {
     }
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
-        let (inode, log_tracker) = (whole.inode, self.nodes.log_tracker());
+        let inode = whole.inode;
+        let log_tracker = self.nodes.log_tracker();
         if self.nodes.is_deleted(inode.id().subvolume) {
             return SyncPlan::Commit(FullCommitReason::Subvolume);
         }
         // Read first: if the inode gets its first name meanwhile, `item` counts that name.
         let is_linkable = inode.is_linkable();
-        let (running, item) = (handle.generation(), inode.item());
+        let running = handle.generation();
+        let item = inode.item();
         let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
         if is_settled && item.transid < running {
             return SyncPlan::Wait(item.transid);

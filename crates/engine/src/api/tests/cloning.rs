@@ -20,7 +20,8 @@ fn places(file: &File) -> Vec<(u64, u64, Option<u64>)> {
 }
 
 fn written(lab: &Lab, name: &str, seed: u64, len: usize) -> (File, Vec<u8>) {
-    let (file, bytes) = (lab.create(name), pattern(seed, len));
+    let file = lab.create(name);
+    let bytes = pattern(seed, len);
     file.write_all_at(&bytes, 0).unwrap();
     (file, bytes)
 }
@@ -238,7 +239,8 @@ fn shared_data_is_not_overwritten_in_place() {
         b.write_all_at(&[8; 4096], 32 << 10).unwrap();
         a.sync_all().unwrap();
         b.sync_all().unwrap();
-        let (ours, theirs) = (a.read_all().unwrap(), b.read_all().unwrap());
+        let ours = a.read_all().unwrap();
+        let theirs = b.read_all().unwrap();
         assert!(ours[16 << 10..20 << 10] == [7; 4096] && ours[20 << 10..] == old[20 << 10..]);
         assert!(theirs[..32 << 10] == old[..32 << 10] && theirs[32 << 10..36 << 10] == [8; 4096]);
         b.set_len(0).unwrap();
@@ -280,7 +282,8 @@ fn durable_clone_that_was_overwritten_is_whole_after_a_crash() {
 fn clone_of_many_extents_takes_steps() {
     let lab = Lab::of(256 << 20, &Options::default(), 16 << 20);
     let none = lab.data_in_use();
-    let (a, b) = (lab.create("a"), lab.create("b"));
+    let a = lab.create("a");
+    let b = lab.create("b");
     let sectors = 5000_u64;
     for at in 0..sectors {
         a.write_all_at(&at.to_le_bytes().repeat(512), at * 8192).unwrap();
@@ -289,7 +292,8 @@ fn clone_of_many_extents_takes_steps() {
     b.clone_range(&a, 0, 0, 0).unwrap();
     // Shifted, so that each extent replaces parts of two.
     b.clone_range(&a, 0, sectors * 4096, 12_288).unwrap();
-    let (ours, mut expected) = (a.read_all().unwrap(), a.read_all().unwrap());
+    let ours = a.read_all().unwrap();
+    let mut expected = a.read_all().unwrap();
     let len = usize::try_from(sectors * 4096).unwrap();
     expected[12_288..][..len].copy_from_slice(&ours[..len]);
     assert!(b.read_all().unwrap() == expected);
@@ -308,7 +312,8 @@ fn clone_of_many_extents_takes_steps() {
 #[test]
 fn clone_shows_the_source_at_one_moment() {
     let lab = Lab::new();
-    let (a, b) = (lab.create("a"), lab.create("b"));
+    let a = lab.create("a");
+    let b = lab.create("b");
     let len = 256 << 10;
     a.write_all_at(&vec![1; len], 0).unwrap();
     thread::scope(|scope| {
@@ -339,12 +344,14 @@ fn files_cloned_crosswise_by_many_threads_stay_whole() {
     }
     thread::scope(|scope| {
         for seed in 0..4 {
-            let (files, fs) = (&files, &lab.fs);
+            let files = &files;
+            let fs = &lab.fs;
             scope.spawn(move || {
                 let mut random = Random(seed);
                 for round in 0..60_u64 {
                     let mut any = || &files[usize::try_from(random.below(4)).unwrap()];
-                    let (from, to) = (any(), any());
+                    let from = any();
+                    let to = any();
                     if from.inode().id() != to.inode().id() {
                         match round % 3 {
                             0 => drop(to.dedupe_range(from, 0, len, 0).unwrap()),
@@ -394,7 +401,8 @@ fn dedupe_shares_equal_ranges_and_reports_what_differs() {
 #[test]
 fn clone_without_metadata_space_leaves_a_prefix() {
     let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
-    let (a, b) = (lab.create("a"), lab.create("b"));
+    let a = lab.create("a");
+    let b = lab.create("b");
     for at in 0..3000_u64 {
         a.write_all_at(&[1; 4096], at * 8192).unwrap();
     }

@@ -82,7 +82,8 @@ impl Told {
             (start..end).for_each(|at| list[to_usize(at)].store(change, Ordering::SeqCst));
         };
         mark(&self.started);
-        let (offset, len) = (start * SECTOR, (end - start) * SECTOR);
+        let offset = start * SECTOR;
+        let len = (end - start) * SECTOR;
         if change.is_multiple_of(5) {
             file.allocate(offset, len, Allocate::PunchHole).unwrap();
         } else {
@@ -138,7 +139,8 @@ fn read(file: &File, range: Range<u64>, how: u64) -> Vec<u8> {
 }
 
 fn check(at: u64, sector: &[u8], changes: std::ops::RangeInclusive<u64>) {
-    let (least, most) = (*changes.start(), *changes.end());
+    let least = *changes.start();
+    let most = *changes.end();
     let change = u64::from_le_bytes(sector[8..16].try_into().unwrap());
     let change = if sector[0..16] == [0; 16] { most / 5 * 5 } else { change };
     assert!(sector == Told::content(at, change), "sector {at}: is of one change");
@@ -155,7 +157,8 @@ fn many_threads_see_one_file() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "file");
     file.set_len(SECTORS * SECTOR).unwrap();
-    let (told, file) = (Told::new(), &file);
+    let told = Told::new();
+    let file = &file;
     thread::scope(|scope| {
         let told = &told;
         let writers = (0..WRITERS).map(|writer| {
@@ -236,7 +239,8 @@ fn list_of_unfinished_files_includes_file_that_is_being_taken() {
 #[test]
 fn rest_of_a_partly_taken_file_keeps_its_age() {
     let fs = open(&made(&Options::default()), true);
-    let (first, second) = (create(&fs, "first"), create(&fs, "second"));
+    let first = create(&fs, "first");
+    let second = create(&fs, "second");
     first.write_all_at(&[1; 2 * SECTOR_LEN], 0).unwrap();
     second.write_all_at(&[1; SECTOR_LEN], 0).unwrap();
     let unfinished = || fs.inner.files.unfinished_files();
@@ -326,7 +330,8 @@ fn neither_many_small_files_nor_one_large_one_take_more_than_the_bound() {
     for number in 0..2000_u32 {
         fs.write(format!("file {number}"), [7; 3000]).unwrap();
     }
-    let (large, bound) = (create(&fs, "large"), fs.inner.files.bytes_max());
+    let large = create(&fs, "large");
+    let bound = fs.inner.files.bytes_max();
     for at in 0..200_u8 {
         large.write_all_at(&[at; 8192].repeat(8), u64::from(at) * 65536).unwrap();
         let used = bytes_in_memory(&fs);
@@ -418,7 +423,8 @@ fn read_fails_only_for_damage_in_its_range() {
 fn stream_returns_data_before_damage_then_error_then_end() {
     for write in [false, true] {
         let file = damaged(write).open_file("file").unwrap();
-        let (mut reader, mut given) = (file.reader(), 0);
+        let mut reader = file.reader();
+        let mut given = 0;
         let error = loop {
             match reader.next_chunk() {
                 Ok(chunk) => given += chunk.expect("the error comes before the end").len(),

@@ -158,7 +158,8 @@ impl Device for Failing {
         self.pass(&batch);
         let run = |request: Request| {
             if self.fails(&request) {
-                let (device, access) = ("failing".into(), request.access());
+                let device = "failing".into();
+                let access = request.access();
                 request.complete(Err(DeviceError::Short { device, access, done: 0 }))
             } else {
                 self.memory.run(request)

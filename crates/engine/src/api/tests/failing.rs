@@ -200,7 +200,8 @@ fn failed_preallocation_leaks_no_space() {
     let before = device.reads();
     let transactions = fs.inner.transactions.as_ref().unwrap();
     let usage = || transactions.space().usage(userbtrfs_transaction::SpaceKind::Data);
-    let (held, used) = (bytes(&file), usage().allocated);
+    let held = bytes(&file);
+    let used = usage().allocated;
     // The holes of the whole file are looked up first.
     let looked = device.reads() - before;
     device.allow_reads(looked * 3 / 2);

@@ -40,8 +40,10 @@ fn a_directory_is_listed_from_memory_as_from_its_tree() {
 fn a_directory_knows_where_it_is() {
     let lab = Lab::new();
     let root = lab.fs.root();
-    let (a, b) = (root.create_dir(b"a", 0o755).unwrap(), root.create_dir(b"b", 0o755).unwrap());
-    let (in_a, in_b) = (a.create_dir(b"x", 0o755).unwrap(), b.create_dir(b"y", 0o755).unwrap());
+    let a = root.create_dir(b"a", 0o755).unwrap();
+    let b = root.create_dir(b"b", 0o755).unwrap();
+    let in_a = a.create_dir(b"x", 0o755).unwrap();
+    let in_b = b.create_dir(b"y", 0o755).unwrap();
     let parents = |dirs: [&Dir; 4]| dirs.map(|dir| dir.parent().unwrap().unwrap());
     let id = |dir: &Dir| dir.inode().id();
     let expected = [id(&root), id(&root), id(&a), id(&b)];
@@ -59,7 +61,8 @@ fn a_directory_knows_where_it_is() {
         [id(&dir("/")), id(&dir("/")), id(&dir("/a")), id(&dir("/"))]
     });
     dir("/a").rename(b"x", &dir("/b"), b"x", RenameMode::Replace).unwrap();
-    let (b, gone) = (dir("/b"), dir("/b/x"));
+    let b = dir("/b");
+    let gone = dir("/b/x");
     assert_eq!(gone.parent().unwrap(), Some(id(&b)));
     b.remove_dir(b"x").unwrap();
     assert_eq!(gone.parent().unwrap(), None);

@@ -108,10 +108,12 @@ impl Model {
 
     fn allocate(&mut self, file: &File, which: usize) {
         let (offset, len) = self.range();
-        let (at, count) = (usize::try_from(offset).unwrap(), usize::try_from(len).unwrap());
+        let at = usize::try_from(offset).unwrap();
+        let count = usize::try_from(len).unwrap();
         let keep_size = self.random.below(2) == 0;
         let content = &mut self.pages[which];
-        let (start, end) = (at.min(content.len()), (at + count).min(content.len()));
+        let start = at.min(content.len());
+        let end = (at + count).min(content.len());
         let (what, zeros, grows) = match self.random.below(3) {
             0 => (Allocate::PunchHole, true, false),
             1 => (Allocate::ZeroRange { keep_size }, true, !keep_size),
@@ -130,8 +132,10 @@ impl Model {
     fn clone_range(&mut self, file: &File, which: usize) {
         let from_which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
         let source = self.lab().file(FILES[from_which]);
-        let ((from, len), (to, _)) = (self.range(), self.range());
-        let (from, to) = (from / 4096 * 4096, to / 4096 * 4096);
+        let (from, len) = self.range();
+        let (to, _) = self.range();
+        let from = from / 4096 * 4096;
+        let to = to / 4096 * 4096;
         let size = self.pages[from_which].len() as u64;
         // Often up to the end, and from the start of a small file.
         let from = if size < 8192 || self.random.below(4) == 0 { 0 } else { from };
@@ -163,11 +167,13 @@ impl Model {
     fn dedupe(&mut self, file: &File, which: usize) {
         let from_which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
         let source = self.lab().file(FILES[from_which]);
-        let ((from, len), (to, _)) = (self.range(), self.range());
+        let (from, len) = self.range();
+        let (to, _) = self.range();
         let from = from / 4096 * 4096;
         let to = if which != from_which && self.random.below(2) == 0 { from } else { to };
         let to = to / 4096 * 4096;
-        let (ours, theirs) = (&self.pages[which], &self.pages[from_which]);
+        let ours = &self.pages[which];
+        let theirs = &self.pages[from_which];
         let left = |content: &[u8], at: u64| (content.len() as u64).saturating_sub(at);
         let most = left(ours, to).min(left(theirs, from));
         let overlaps = which == from_which && from.abs_diff(to) < len.next_multiple_of(4096);
@@ -239,7 +245,8 @@ fn little_memory() {
 
 #[test]
 fn small_nodes_and_large_checksums() {
-    let (nodesize, checksum) = (4096, ChecksumKind::Sha256);
+    let nodesize = 4096;
+    let checksum = ChecksumKind::Sha256;
     run(&Options { nodesize, checksum, ..Options::default() }, 16 << 20, 3);
 }
 

@@ -173,7 +173,8 @@ fn crashed_without_a_leaf(lab: Lab, objectid: u64, kind: u8) -> Arc<MemoryDevice
     };
     let leaves = (0..image.len()).step_by(NODE).filter(|at| is_it(&image[*at..at + NODE]));
     let mut damaged = leaves.map(|at| {
-        let (leaf, mut image) = (&image[at..at + NODE], image.clone());
+        let leaf = &image[at..at + NODE];
+        let mut image = image.clone();
         // Both copies.
         for block in image.chunks_exact_mut(NODE).filter(|block| *block == leaf) {
             block[NODE / 2] ^= 1;

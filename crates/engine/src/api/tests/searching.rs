@@ -66,7 +66,8 @@ fn names_and_attributes_of_an_old_file_are_read_once_in_a_transaction() {
                 file.append(&[7; 8192]).unwrap();
                 sync(&lab, &file)
             };
-            let (first, later) = (append(), append());
+            let first = append();
+            let later = append();
             assert_eq!(first, later + 1 + attributes);
             assert!((0..5).all(|_| append() == later));
             lab.fs.commit().unwrap();

@@ -27,7 +27,8 @@ fn a_directory_is_listed_in_parts() {
     }
     let lab = lab.reopened();
     let root = lab.fs.root();
-    let (mut found, mut next) = (Vec::new(), Some(0));
+    let mut found = Vec::new();
+    let mut next = Some(0);
     while let Some(position) = next {
         let (entries, after) = root.list(position, 7).unwrap();
         assert!(entries.len() <= 8, "{}", entries.len());
@@ -74,7 +75,8 @@ fn entries_come_to_an_end_while_they_are_renamed() {
 #[test]
 fn ranges_are_copied_as_far_as_they_go() {
     let lab = Lab::new();
-    let (from, to) = (lab.create("from"), lab.create("to"));
+    let from = lab.create("from");
+    let to = lab.create("to");
     let bytes = pattern(3, (2 << 20) + 100);
     from.write_all_at(&bytes, 0).unwrap();
     let length = bytes.len() as u64;
@@ -90,7 +92,8 @@ fn ranges_are_copied_as_far_as_they_go() {
 #[test]
 fn copy_of_overlapping_ranges_is_invalid_and_changes_nothing() {
     let lab = Lab::new();
-    let (file, other) = (lab.create("file"), lab.create("other"));
+    let file = lab.create("file");
+    let other = lab.create("other");
     let bytes = pattern(3, 10_000);
     file.write_all_at(&bytes, 0).unwrap();
     let again = lab.file("file");
@@ -111,7 +114,8 @@ fn write_back_of_cached_data_keeps_times() {
     let lab = Lab::new();
     let file = lab.create("file");
     let times = Timestamp { sec: -5, nsec: 7 };
-    let (modified, changed) = (Some(times), Some(times));
+    let modified = Some(times);
+    let changed = Some(times);
     let attributes = Attributes { modified, changed, ..Attributes::default() };
     file.inode().set_attributes(&attributes).unwrap();
     let shown = |file: &File| {

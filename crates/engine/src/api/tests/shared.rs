@@ -40,7 +40,8 @@ fn writers_truncators_and_syncs_of_one_file_do_not_mix_up_its_bytes() {
             let file = &file;
             scope.spawn(move || write_own(file, number));
         }
-        let (file, fs) = (&file, &lab.fs);
+        let file = &file;
+        let fs = &lab.fs;
         scope.spawn(move || {
             let mut random = Random(99);
             for _ in 0..150 {

@@ -35,7 +35,8 @@ fn fails<T>(done: Result<T>) {
 }
 
 fn every_change_fails(lab: &Lab) {
-    let (root, file) = (lab.fs.root(), lab.file("written"));
+    let root = lab.fs.root();
+    let file = lab.file("written");
     fails(file.write_at(b"x", 0));
     fails(file.write_at(&vec![4; 100_000], 1 << 20));
     fails(file.append(b"x"));

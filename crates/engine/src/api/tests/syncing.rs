@@ -71,7 +71,8 @@ fn change_recorded_after_logging_is_logged_again() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     file.write_at(&[1], 0).unwrap();
-    let (nodes, id) = (&traced.lab.fs.inner.nodes, file.inode().id());
+    let nodes = &traced.lab.fs.inner.nodes;
+    let id = file.inode().id();
     let running = traced.lab.fs.inner.transactions.as_ref().unwrap().generation();
     file.sync_all().unwrap();
     file.sync_all().unwrap();
@@ -250,7 +251,8 @@ fn listing(dir: &Dir) -> Vec<String> {
         let inode = dir.follow(&entry).unwrap();
         let metadata = inode.metadata().unwrap();
         let Metadata { nlink, mode, .. } = metadata;
-        let (name, xattrs) = (String::from_utf8_lossy(entry.name()), inode.xattrs().unwrap());
+        let name = String::from_utf8_lossy(entry.name());
+        let xattrs = inode.xattrs().unwrap();
         let target = metadata.is_symlink().then(|| inode.read_link().unwrap());
         let number = inode.id().number;
         found.push(format!("{name} {number} {nlink} {mode:o} {xattrs:?} {target:?}"));
@@ -300,7 +302,8 @@ fn make_one(old: &Dir, dir: &Dir, number: u32) {
 fn inodes_of_new_entries_survive_sync_of_their_directory() {
     let traced = Traced::of(Lab::of(128 << 20, &Options::default(), 4 << 20));
     let make = |name: &str| traced.lab.fs.root().create_dir(name.as_bytes(), 0o755).unwrap();
-    let (old, dir) = (make("old"), make("dir"));
+    let old = make("old");
+    let dir = make("dir");
     for number in 0..3000 {
         old.create(format!("old-{number}").as_bytes(), 0o644).unwrap();
     }

@@ -75,7 +75,8 @@ impl World {
 fn file_deleted_while_it_is_logged_is_not_in_the_log() {
     let world = World::new();
     let root = world.fs.root();
-    let (dir, file) = (world.fs.open_dir("/dir").unwrap(), root.lookup(b"file").unwrap().id());
+    let dir = world.fs.open_dir("/dir").unwrap();
+    let file = root.lookup(b"file").unwrap().id();
     root.rename(b"file", &dir, b"moved", RenameMode::NoReplace).unwrap();
     let left = world.sync_and_crash(&dir, file, || dir.remove_file(b"moved").unwrap());
     assert!(left.lookup("/file").is_err() && left.lookup("/dir/moved").is_err());
@@ -85,7 +86,8 @@ fn file_deleted_while_it_is_logged_is_not_in_the_log() {
 #[test]
 fn directory_deleted_while_it_is_logged_is_not_in_the_log() {
     let world = World::new();
-    let (root, dir) = (world.fs.root(), world.fs.open_dir("/dir").unwrap());
+    let root = world.fs.root();
+    let dir = world.fs.open_dir("/dir").unwrap();
     let transactions = Arc::clone(world.fs.inner.transactions.as_ref().unwrap());
     dir.inode().set_xattr(b"user.x", b"value", XattrMode::Create).unwrap();
     let left = world.sync_and_crash(&dir, dir.inode().id(), || {

@@ -41,9 +41,16 @@ impl CacheBlock {
     /// Returns a block of `len` sectors, none of them valid.
     pub(in crate::data) fn new(buffer: Arc<Buffer>, len: u32, ticket: u64) -> Self {
         assert!((1..=SECTORS_MAX).contains(&len) && buffer.len() >= bytes(len), "room for it");
-        let (valid, dirty, writing) = (0, 0, 0);
-        let asked_for = AtomicBool::new(false);
-        Self { buffer, len, valid, dirty, writing, asked_for, listed: false, ticket }
+        Self {
+            buffer,
+            len,
+            valid: 0,
+            dirty: 0,
+            writing: 0,
+            asked_for: AtomicBool::new(false),
+            listed: false,
+            ticket,
+        }
     }
 
     /// Returns the sectors that are dirty or under writeback.

@@ -104,9 +104,11 @@ impl CacheBlocks {
 
     /// Copies valid bytes from `offset` on, as far as they are in one block; returns how many.
     pub(in crate::data) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
-        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
+        let sector = offset / SECTOR;
+        let skip = to_usize(offset % SECTOR);
         let Some((block, valid)) = self.valid_from(sector) else { return 0 };
-        let (start, end) = (bytes(valid.start) + skip, bytes(valid.end));
+        let start = bytes(valid.start) + skip;
+        let end = bytes(valid.end);
         let len = target.len().min(end - start);
         target[..len].copy_from_slice(block.bytes(start..start + len));
         len
@@ -137,10 +139,12 @@ impl CacheBlocks {
 
     /// Returns the sectors of a range that are not valid: maximal runs, ascending.
     pub(in crate::data) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let (mut found, mut at) = (Vec::new(), range.start);
+        let mut found = Vec::new();
+        let mut at = range.start;
         for (first, block) in self.by_first.range(self.first_touching(range.start)..range.end) {
             for valid in runs(clipped(block.valid, *first, &range)) {
-                let (start, end) = (first + u64::from(valid.start), first + u64::from(valid.end));
+                let start = first + u64::from(valid.start);
+                let end = first + u64::from(valid.end);
                 if at < start {
                     found.push(at..start);
                 }
@@ -158,7 +162,8 @@ impl CacheBlocks {
         let mut found: Vec<Range<u64>> = Vec::new();
         for (first, block) in self.unfinished_blocks(&range) {
             for run in runs(clipped(block.unfinished(), first, &range)) {
-                let (start, end) = (first + u64::from(run.start), first + u64::from(run.end));
+                let start = first + u64::from(run.start);
+                let end = first + u64::from(run.end);
                 let full = found.len() == max;
                 match found.last_mut() {
                     Some(last) if last.end == start => last.end = end,
@@ -188,7 +193,8 @@ impl CacheBlocks {
 
     /// Counts the dirty sectors of a range, and their runs clipped to the range.
     fn tally(&self, range: &Range<u64>) -> Delta {
-        let (mut tally, mut end) = (Delta::default(), None);
+        let mut tally = Delta::default();
+        let mut end = None;
         for (first, block) in self.unfinished_blocks(range) {
             for run in runs(clipped(block.dirty, first, range)) {
                 tally.sectors += i64::from(run.end - run.start);
@@ -244,7 +250,8 @@ impl CacheBlocks {
             while at < missing.end {
                 let end = missing.end.min((at / UNIT + 1) * UNIT);
                 if self.first_touching(at) == at && self.is_free(at..end) {
-                    let (zeros, len) = (Arc::clone(&self.zeros), count(at..end));
+                    let zeros = Arc::clone(&self.zeros);
+                    let len = count(at..end);
                     self.insert(at, zeros, len, mask(0..len));
                 } else {
                     let zeros = Arc::clone(&self.zeros);
@@ -313,7 +320,8 @@ impl CacheBlocks {
             sector <= **first + u64::from(block.len) && sector / UNIT == **first / UNIT
         });
         let Some((&first, block)) = near else { return self.new_block(range, limit) };
-        let (len, at) = (block.len, count(first..sector));
+        let len = block.len;
+        let at = count(first..sector);
         if at == len {
             let coming = count(range.start..range.end.min(limit));
             if block.shares(&self.zeros) || coming >= APART {
@@ -342,7 +350,8 @@ impl CacheBlocks {
 
     /// Zeros the bytes after `offset` in its sector, if that is valid.
     pub(in crate::data) fn zero_tail(&mut self, offset: u64) {
-        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
+        let sector = offset / SECTOR;
+        let skip = to_usize(offset % SECTOR);
         if skip > 0 && self.missing(sector..sector + 1).is_empty() {
             self.copy_in(offset, &self.zeros.clone()[..SECTOR_LEN - skip], 0);
         }
@@ -357,7 +366,8 @@ impl CacheBlocks {
         range: Range<u64>,
         max: u64,
     ) -> (DirtyRuns, Delta) {
-        let (mut taken, mut left) = (DirtyRuns::new(), (max / SECTOR).max(1));
+        let mut taken = DirtyRuns::new();
+        let mut left = (max / SECTOR).max(1);
         let firsts: SmallVec<[u64; 4]> =
             self.unfinished_blocks(&range).map(|(first, _)| first).collect();
         let before = self.dirty;
@@ -382,7 +392,8 @@ impl CacheBlocks {
         self.change_bits(sectors.clone(), |block| {
             (block.dirty, block.writing) = (block.dirty & !bits, block.writing | bits);
         });
-        let (start, end) = (to_place(sectors.start), to_place(sectors.end));
+        let start = to_place(sectors.start);
+        let end = to_place(sectors.end);
         match taken.last_mut() {
             Some(last) if last.end == start && end - last.start <= EXTENT_MAX => {
                 last.parts.push(part);
@@ -462,7 +473,8 @@ impl CacheBlocks {
     fn change(&mut self, first: u64, change: impl FnOnce(&mut CacheBlock)) {
         let Self { by_first, unfinished, zeros, usage, newcomers, .. } = self;
         let block = by_first.get_mut(&first).expect("asked for by its place");
-        let (before, was_unfinished) = (Usage::of(block, zeros), block.unfinished() != 0);
+        let before = Usage::of(block, zeros);
+        let was_unfinished = block.unfinished() != 0;
         change(block);
         *usage = usage.without(before);
         let is_unfinished = block.unfinished() != 0;
@@ -507,7 +519,8 @@ impl CacheBlocks {
 impl Usage {
     fn of(block: &CacheBlock, zeros: &Arc<Buffer>) -> Self {
         let buffer = if block.shares(zeros) { 0 } else { bytes(block.len) };
-        let (bytes, unfinished) = ((BLOCK_BYTES + buffer) as u64, block.unfinished().count_ones());
+        let bytes = (BLOCK_BYTES + buffer) as u64;
+        let unfinished = block.unfinished().count_ones();
         Self {
             bytes,
             blocks: 1,

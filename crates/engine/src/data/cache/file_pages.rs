@@ -129,7 +129,8 @@ impl FilePages {
     /// yet in an extent, and all that has `landed`. Landed data may be dirty again, if it was
     /// written to while it was in flight; but a sync may have reported the landed data as durable.
     pub(in crate::data) fn advance_size(&self, change: &mut FileChange<'_>, landed: u64) {
-        let (known, size) = (change.disk_size(), change.size());
+        let known = change.disk_size();
+        let size = change.size();
         if known < size {
             let first = self.unfinished_from(known).unwrap_or(size);
             change.set_disk_size(first.max(landed).clamp(known, size));
@@ -200,7 +201,8 @@ impl FilePages {
     /// Returns the valid bytes from `offset` on, as far as they are in one block; also beyond the
     /// size.
     pub(crate) fn held(&self, offset: u64) -> Option<Slice> {
-        let (sector, skip) = (offset / SECTOR, to_usize(offset % SECTOR));
+        let sector = offset / SECTOR;
+        let skip = to_usize(offset % SECTOR);
         let (buffer, range) = self.state.read().blocks.slice(sector)?.into_parts();
         Some(Slice::new(buffer, range.start + skip..range.end))
     }
@@ -218,7 +220,8 @@ impl FilePages {
         &self,
         sectors: Range<u64>,
     ) -> (Vec<(u64, Slice)>, Vec<Range<u64>>) {
-        let (mut held, mut at) = (Vec::new(), sectors.start);
+        let mut held = Vec::new();
+        let mut at = sectors.start;
         let blocks = &self.state.read().blocks;
         let missing = blocks.missing(sectors.clone());
         let mut gaps = missing.iter();

@@ -200,7 +200,8 @@ mod tests {
         let slots: Vec<AtomicUsize> = (0..SLOTS).map(|_| AtomicUsize::new(0)).collect();
         thread::scope(|scope| {
             for seed in 1..=4 {
-                let (lock, slots) = (&lock, &slots);
+                let lock = &lock;
+                let slots = &slots;
                 scope.spawn(move || random_locks(lock, slots, seed));
             }
         });

@@ -219,7 +219,8 @@ impl DelallocReservation {
     /// Returns what must be reserved before `delta` more becomes dirty.
     pub(in crate::data) fn more(&self, delta: Delta, costs: DelallocCosts) -> SpaceNeeded {
         let now = self.state.lock().dirty;
-        let (before, after) = (costs.need(now), costs.need(now.plus(delta)));
+        let before = costs.need(now);
+        let after = costs.need(now.plus(delta));
         let items = after.items.saturating_sub(before.items);
         SpaceNeeded { data: costs.need(delta).data, items }
     }
@@ -315,7 +316,8 @@ mod tests {
 
     #[test]
     fn claim_that_is_too_small_by_now_is_refused() {
-        let (fs, costs) = (filesystem(), PRICES);
+        let fs = filesystem();
+        let costs = PRICES;
         let account = DelallocReservation::default();
         let mut none = DelallocReserved::default();
         assert!(account.claim(&mut none, dirty(0, 1), costs).is_none());

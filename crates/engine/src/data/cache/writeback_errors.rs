@@ -175,7 +175,8 @@ mod tests {
     fn failure_is_reported_to_all_syncs_of_one_open_file_that_began_before() {
         let failures = WritebackErrors::new();
         let reported = failures.opened(file(1));
-        let (first, second) = (reported.number(), reported.number());
+        let first = reported.number();
+        let second = reported.number();
         failures.add(file(1), unwritten(1, 7));
         assert_eq!(offset(failures.check_and_advance(file(1), first, &reported)), Some(7));
         assert_eq!(offset(failures.check_and_advance(file(1), second, &reported)), Some(7));
@@ -188,8 +189,9 @@ mod tests {
         failures.add(file(1), unwritten(1, 7));
         failures.add(file(1), unwritten(1, 8));
         failures.closed(file(1), failures.count());
-        let (one, two, other) =
-            (failures.opened(file(1)), failures.opened(file(1)), failures.opened(file(2)));
+        let one = failures.opened(file(1));
+        let two = failures.opened(file(1));
+        let other = failures.opened(file(2));
         assert_eq!(ask(&failures, 1, &one), Some(7));
         assert_eq!(ask(&failures, 1, &one), None);
         assert_eq!(ask(&failures, 1, &two), Some(7), "open before it was reported");

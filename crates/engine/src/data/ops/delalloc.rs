@@ -49,7 +49,8 @@ impl Delalloc {
         if self.context.is_pressed() {
             self.worker.hurry();
         }
-        let (max, unfinished) = (self.context.unfinished_max, || self.context.waiting_bytes());
+        let max = self.context.unfinished_max;
+        let unfinished = || self.context.waiting_bytes();
         loop {
             if let Some(admitted) = self.throttle.admit(bytes, max, unfinished) {
                 return Ok(admitted);

@@ -72,7 +72,9 @@ fn removable(
 ) -> Result<(Vec<Range<u64>>, u64, u64)> {
     let source = pages.backing_extents();
     let mut segments = ExtentMaps::new(context.tree_roots(), &source, range.start, range.end);
-    let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
+    let mut holes: Vec<Range<u64>> = Vec::new();
+    let mut bytes = 0;
+    let mut end = range.start;
     for _ in 0..most {
         let Some(segment) = segments.next()? else { break };
         end = segment.end;

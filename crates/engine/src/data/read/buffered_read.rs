@@ -212,9 +212,11 @@ impl Load<'_> {
         for (start, slice) in held {
             self.copy(start, slice.len() as u64, Some(&slice));
         }
-        let (mut groups, mut cost): (Vec<Vec<ReadRequest>>, _) = (Vec::new(), 0);
+        let mut groups: Vec<Vec<ReadRequest>> = Vec::new();
+        let mut cost = 0;
         for run in missing {
-            let (mut at, end) = (to_place(run.start), to_place(run.end));
+            let mut at = to_place(run.start);
+            let end = to_place(run.end);
             while at < end.min(file.size) {
                 let found = pieces(self.tree_roots, file, at, end, BLOCK as u64, WINDOW as u64)?;
                 at = found.last().map_or(end, ReadRequest::end);

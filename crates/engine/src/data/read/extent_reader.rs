@@ -144,7 +144,8 @@ fn reads_of(pieces: &[ReadRequest]) -> impl Iterator<Item = Range> {
 }
 
 fn part(buffer: Buffer, skip: u64, len: u64) -> ReadExtents {
-    let (skip, len) = (to_usize(skip), to_usize(len));
+    let skip = to_usize(skip);
+    let len = to_usize(len);
     assert!(skip + len <= buffer.len(), "a piece lies within its extent");
     if len * 2 < buffer.len() {
         let buffer = Arc::new(Buffer::from(&buffer[skip..][..len]));

@@ -73,9 +73,18 @@ impl Stream {
         end: u64,
         window: u64,
     ) -> Self {
-        let (next, failed, current) = (None, None, None);
-        let (given, at, careful) = (start, start, 0);
-        Self { tree_roots, pages, window, given, at, end, next, failed, current, careful }
+        Self {
+            tree_roots,
+            pages,
+            window,
+            given: start,
+            at: start,
+            end,
+            next: None,
+            failed: None,
+            current: None,
+            careful: 0,
+        }
     }
 
     /// Starts to read the next window, if none is in flight.
@@ -200,7 +209,8 @@ impl Stream {
             self.at += len;
             return Ok(Some(Window::Held(len)));
         }
-        let (version, file) = (self.pages.version(), self.pages.source());
+        let version = self.pages.version();
+        let file = self.pages.source();
         let newer = self.pages.unfinished_from(self.at).filter(|newer| *newer > self.at);
         let until = self.window_end(&file, end)?.min(newer.unwrap_or(end));
         let pieces = pieces(&self.tree_roots, &file, self.at, until, PIECE_MAX, self.window)?;

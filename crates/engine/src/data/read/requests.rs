@@ -105,7 +105,8 @@ pub(crate) fn pieces(
 
 fn split(segment: &ExtentMap, len_max: u64, found: &mut Vec<ReadRequest>) {
     let ExtentMap { start, end, kind } = segment;
-    let (start, len) = (*start, end - start);
+    let start = *start;
+    let len = end - start;
     let source = match kind {
         ExtentMapKind::Hole | ExtentMapKind::Prealloc(_) => ReadSource::Zeros,
         ExtentMapKind::Inline(data) => ReadSource::Inline { data: data.clone(), skip: start },
@@ -127,7 +128,8 @@ fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<Re
     while done < len {
         let at = start + done;
         let len = (len_max - at % len_max).min(len - done);
-        let (from, skip) = ((disk + done) / SECTOR * SECTOR, (disk + done) % SECTOR);
+        let from = (disk + done) / SECTOR * SECTOR;
+        let skip = (disk + done) % SECTOR;
         let range =
             Range { logical: Logical(from), len: to_usize((skip + len).next_multiple_of(SECTOR)) };
         found.push(ReadRequest {

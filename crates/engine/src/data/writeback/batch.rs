@@ -134,7 +134,9 @@ impl<'a> FileJob<'a> {
         if matches!(self.origin, Origin::Memory { .. }) {
             self.pages.failed(run.start, run.end);
         }
-        let (file, offset, why) = (self.pages.id(), run.start, Arc::clone(why));
+        let file = self.pages.id();
+        let offset = run.start;
+        let why = Arc::clone(why);
         self.failed.get_or_insert(Unwritten { file, offset, why });
     }
 }
@@ -163,7 +165,8 @@ impl<'a> WritebackBatch<'a> {
     pub(in crate::data) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
-            let (mut group, mut bytes) = (NumberedRuns::new(), 0);
+            let mut group = NumberedRuns::new();
+            let mut bytes = 0;
             while bytes < GROUP_BYTES && group.len() < GROUP_RUNS {
                 let Some(run) = runs.next() else { break };
                 bytes += run.1.len();
@@ -200,7 +203,8 @@ impl<'a> WritebackBatch<'a> {
     /// Finds targets for the runs of a group; runs without one fail. The job `unfinished` has more
     /// runs in the next group.
     fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> FilesExtents {
-        let (mut loads, mut needs_allocation) = (FilesExtents::new(), NumberedRuns::new());
+        let mut loads = FilesExtents::new();
+        let mut needs_allocation = NumberedRuns::new();
         for (job, run) in group {
             if loads.last().is_none_or(|load| load.job != job) {
                 loads.push(FileExtents { job, write_extents: WriteExtents::new(), metadata: None });
@@ -235,7 +239,8 @@ impl<'a> WritebackBatch<'a> {
     /// Allocates space for runs, in one allocation for several if they fit.
     fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [FileExtents]) {
         let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
-        let (mut at, mut room) = (0, 0);
+        let mut at = 0;
+        let mut room = 0;
         // Runs are popped from the end.
         runs.reverse();
         while let Some((load, mut run)) = runs.pop() {
@@ -285,7 +290,8 @@ impl<'a> WritebackBatch<'a> {
             for write_extent in write_extents {
                 let count = write_extent.parts().count();
                 let ended = results.by_ref().take(count).fold(Ok(()), Result::and);
-                let (file, offset) = (self.jobs[job].pages.id(), write_extent.run.start);
+                let file = self.jobs[job].pages.id();
+                let offset = write_extent.run.start;
                 let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
                 match ended.map_err(failed).and_then(|()| self.replaced_bytes(job, &write_extent)) {
                     Ok(bytes) => good.push((write_extent, bytes)),
@@ -309,14 +315,16 @@ impl<'a> WritebackBatch<'a> {
         metadata: Option<Reservation>,
         logged: Option<&Handle<'_>>,
     ) -> Result<()> {
-        let (context, FileJob { pages, origin, .. }) = (self.context, &self.jobs[job]);
+        let context = self.context;
+        let FileJob { pages, origin, .. } = &self.jobs[job];
         let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
             for (write_extent, replaced) in good {
                 write_extent.put(change, *replaced);
                 write_extent.add_sums(&context.transactions, change.handle());
-                let (start, end) = (write_extent.run.start, write_extent.run.end);
+                let start = write_extent.run.start;
+                let end = write_extent.run.end;
                 match origin {
                     Origin::Memory { .. } => pages.written(start, end),
                     Origin::Caller { .. } => dropped.push(pages.discard(start, end)),
@@ -330,7 +338,8 @@ impl<'a> WritebackBatch<'a> {
             }
             pages.advance_size(change, landed);
         };
-        let (nodes, inode) = (&context.nodes, pages.inode());
+        let nodes = &context.nodes;
+        let inode = pages.inode();
         match logged {
             Some(handle) => ops::change_file_in(nodes, handle, inode, metadata, put)?,
             None => ops::change_file(nodes, inode, HandleKind::Finish, metadata, put)?,

@@ -135,7 +135,8 @@ impl<'a> OrderedExtents<'a> {
     /// then has landed. Data written since, in the middle of the file or in a hole, is not covered
     /// by this sync, but would hold back the size when the extents land one by one.
     fn know_size(&self, handle: Option<&Handle<'_>>) -> Result<()> {
-        let (nodes, inode) = (&self.context.nodes, self.pages.inode());
+        let nodes = &self.context.nodes;
+        let inode = self.pages.inode();
         if inode.may_know_size(self.size) {
             return Ok(());
         }

@@ -38,7 +38,8 @@ fn repair_all(context: &WriteContext, found: &[BadMirror]) -> Result<()> {
 }
 
 fn repair_one(context: &WriteContext, bad: &BadMirror) -> Result<()> {
-    let (transactions, volume) = (&context.transactions, context.transactions.volume());
+    let transactions = &context.transactions;
+    let volume = context.transactions.volume();
     match *bad {
         BadMirror::Block(logical, expected) => {
             if transactions.lists_block(logical, expected.level, expected.generation)? {

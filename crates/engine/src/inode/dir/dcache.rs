@@ -140,7 +140,8 @@ impl DentryCache {
     }
 
     fn new(budget: &Arc<DentryBudget>, whole: Completeness) -> Self {
-        let (budget, by_hash) = (Arc::clone(budget), HashMap::default());
+        let budget = Arc::clone(budget);
+        let by_hash = HashMap::default();
         let doubled = BTreeSet::new();
         Self { budget, taken: 0, by_hash, count: 0, whole, version: 0, last: 0, doubled }
     }
@@ -347,7 +348,8 @@ mod tests {
         }
         assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Nothing(dentry_cache.version));
         assert!(matches!(dentry_cache.alike(a.hash()), HashCollisions::AtMost(1..)));
-        let (absent, present) = (entry(0, b"absent", 0), entry(0, &name(7), 0));
+        let absent = entry(0, b"absent", 0);
+        let present = entry(0, &name(7), 0);
         assert_eq!(dentry_cache.find(absent.hash(), b"absent"), CachedName::Absent);
         assert_eq!(dentry_cache.alike(absent.hash()), HashCollisions::AtMost(0));
         assert_eq!(
@@ -393,7 +395,8 @@ mod tests {
     #[test]
     fn cache_over_budget_drops_its_own_names_and_returns_memory() {
         let budget = Arc::new(DentryBudget::new(100 * NAME_BYTES));
-        let (mut one, mut other) = (DentryCache::of_new(&budget), DentryCache::of_new(&budget));
+        let mut one = DentryCache::of_new(&budget);
+        let mut other = DentryCache::of_new(&budget);
         let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);
         one.enter(&name(0));
         for number in 0..100 {

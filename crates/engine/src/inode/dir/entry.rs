@@ -42,7 +42,9 @@ pub(crate) struct Link {
 impl Entry {
     /// Creates the entry of the DIR_INDEX at this index.
     pub(in crate::inode) fn from_disk(index: u64, entry: &DirEntry<'_>) -> Self {
-        let (name, kind, target) = (entry.name.into(), entry.kind, EntryTarget::from_disk(entry));
+        let name = entry.name.into();
+        let kind = entry.kind;
+        let target = EntryTarget::from_disk(entry);
         Self { index, name, kind, target, transid: entry.transid }
     }
 
@@ -125,7 +127,9 @@ pub(crate) fn subvolume_name(tree_roots: &TreeRoots, id: TreeId) -> Result<Optio
         .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_BACKREF);
     Ok(backref.map(|item| {
         let backref = RootRef::parse(item.data).expect("verified with its block");
-        let (dir, index, name) = (backref.dirid, backref.sequence, backref.name.to_vec());
+        let dir = backref.dirid;
+        let index = backref.sequence;
+        let name = backref.name.to_vec();
         (TreeId(item.key.offset), Link { dir, index, name })
     }))
 }

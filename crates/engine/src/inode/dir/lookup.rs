@@ -456,7 +456,8 @@ fn pending_entries(
     position: DirPosition,
     max: usize,
 ) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
-    let (mut changes, mut end) = (BTreeMap::new(), None);
+    let mut changes = BTreeMap::new();
+    let mut end = None;
     for set in state.sets() {
         let mut places = set.entries.by_index.range(position..);
         for (index, entry) in places.by_ref().take(max) {

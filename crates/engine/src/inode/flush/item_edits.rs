@@ -103,7 +103,8 @@ impl<'a> ItemChanges<'a> {
             let change = entry.as_deref().map_or(ItemChange::Remove, ItemChange::Place);
             draft(ItemKind::DIR_INDEX, *index, change)
         });
-        let (refs, extrefs) = (refs(number, changes), extrefs(number, changes));
+        let refs = refs(number, changes);
+        let extrefs = extrefs(number, changes);
         let of_inode = std::iter::once(inode).chain(refs).chain(extrefs).chain(xattrs);
         of_inode.chain(places)
     }
@@ -224,7 +225,8 @@ fn keep_names<'a>(entries: impl Iterator<Item = DirEntry<'a>>, packed: &[u8], it
 impl XattrChange {
     fn encode_into(&self, item: &mut Vec<u8>) {
         if let Some(data) = &self.value {
-            let (target, kind) = (Key::MIN, DirEntryKind::Xattr);
+            let target = Key::MIN;
+            let kind = DirEntryKind::Xattr;
             DirEntry { target, transid: 0, kind, name: &self.name, data }.encode_into(item);
         }
     }

@@ -222,7 +222,8 @@ fn shared_by_merges(late: &mut Arc<DeferredDirItems>) -> &mut DeferredDirItems {
 
 impl Taken {
     fn drafts(&self) -> impl Iterator<Item = ItemChanges<'_>> {
-        let (number, is_gone) = (self.inode.number(), self.set.gone);
+        let number = self.inode.number();
+        let is_gone = self.set.gone;
         let drafts = (!is_gone).then(|| ItemChanges::of(number, &self.set, &self.item));
         let removed = self.items.iter().map(|key| ItemChanges::remove(*key));
         let extents = self.extents.iter().map(move |edit| ItemChanges::extent(number, edit));
@@ -280,11 +281,13 @@ impl<'a> Batch<'a> {
         set: &DelayedItems,
         item: &InodeItem,
     ) -> Result<Vec<ExtentEdit>> {
-        let (extents, holes) = (&set.extents, self.holes(inode, set, item)?);
+        let extents = &set.extents;
+        let holes = self.holes(inode, set, item)?;
         if extents.is_empty() && holes.is_none() {
             return Ok(Vec::new());
         }
-        let (inodes, handle) = (self.inodes, self.handle);
+        let inodes = self.inodes;
+        let handle = self.handle;
         let drop_extents = DropExtents {
             tree_roots: &inodes.tree_roots,
             tree: inode.tree(),
@@ -317,7 +320,8 @@ impl<'a> Batch<'a> {
             ondisk::size(&self.inodes.tree_roots, inode.tree(), inode.number())?
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
-        let (before, after) = (up(before), up(item.size));
+        let before = up(before);
+        let after = up(item.size);
         if before < after {
             inode.state().changed.insert(self.handle.generation(), before..after);
         }
@@ -326,7 +330,8 @@ impl<'a> Batch<'a> {
 
     /// Moves the edits to put first, and the changes of references, to the batch.
     fn take_cuts(&mut self, inode: &Inode, cuts: &mut ExtentSplits) {
-        let (id, number) = (inode.id(), inode.number());
+        let id = inode.id();
+        let number = inode.number();
         self.remnants.extend(cuts.remnants.drain(..).map(|edit| (number, edit)));
         self.replaced.extend(cuts.replaced.drain(..).map(|replaced| (id, replaced)));
     }
@@ -345,7 +350,8 @@ impl<'a> Batch<'a> {
     /// Returns the keys of all items of a deleted inode, and collects the references that they
     /// drop.
     fn items(&mut self, inode: &Inode) -> Result<Vec<Key>> {
-        let (tree_roots, number) = (&self.inodes.tree_roots, inode.number());
+        let tree_roots = &self.inodes.tree_roots;
+        let number = inode.number();
         let mut items = Vec::new();
         let first = Key::new(number, ItemKind(0), 0);
         let mut cursor = tree_roots.cursor(inode.tree(), &first, ReadAhead::Off)?;
@@ -410,7 +416,8 @@ impl<'a> Batch<'a> {
             }
             let mut edits = ItemChanges::edits(&some, &mut self.buffer);
             self.handle.apply(any.tree(), &mut edits)?;
-            let (last, next) = (some.last(), drafts.peek());
+            let last = some.last();
+            let next = drafts.peek();
             let amid_a_file =
                 [last, next].iter().all(|draft| draft.is_some_and(ItemChanges::is_extent));
             if !self.is_cutting && !amid_a_file {

@@ -61,10 +61,12 @@ mod tests {
 
     #[test]
     fn waiter_continues_after_last_freeze_ends() {
-        let (pauses, passed) = (NamespaceFreezes::new(), AtomicBool::new(false));
+        let pauses = NamespaceFreezes::new();
+        let passed = AtomicBool::new(false);
         pauses.wait();
         thread::scope(|scope| {
-            let (first, second) = (pauses.begin(), pauses.begin());
+            let first = pauses.begin();
+            let second = pauses.begin();
             scope.spawn(|| {
                 pauses.wait();
                 passed.store(true, Ordering::Release);

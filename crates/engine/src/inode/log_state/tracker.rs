@@ -440,7 +440,8 @@ impl LogTracker {
         let Some(entries) = trace.and_then(|trace| trace.entries.as_mut()) else {
             return RemovedEntries::default();
         };
-        let (gone, left) = (std::mem::take(&mut entries.gone), std::mem::take(&mut entries.untold));
+        let gone = std::mem::take(&mut entries.gone);
+        let left = std::mem::take(&mut entries.untold);
         RemovedEntries { gone, left, listed: entries.listed }
     }
 

@@ -97,8 +97,8 @@ pub(crate) fn rename(
         return Err(Error::CrossDevice);
     }
     namespace.inodes.log_tracker.wait_for_pause();
-    let (old_dir, new_dir) =
-        (directory_to_change(namespace, old_dir)?, directory_to_change(namespace, new_dir)?);
+    let old_dir = directory_to_change(namespace, old_dir)?;
+    let new_dir = directory_to_change(namespace, new_dir)?;
     let from = Place { dir: &old_dir, name: old };
     let to = Place { dir: &new_dir, name: new };
     let mut reservation = namespace.inodes.reserve_for_name(RENAME_ITEMS)?;

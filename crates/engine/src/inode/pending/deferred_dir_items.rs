@@ -225,12 +225,14 @@ impl<'a> DeferredDirItem<'a> {
     /// Unpacks the first change, and returns whether it is the last of its hash; `None` if nothing
     /// is left.
     fn unpack(packed: &mut &'a [u8]) -> Option<(Self, bool)> {
-        let (head, name_len) = (packed.split_off_first()?, packed.split_off_first().expect(SOUND));
+        let head = packed.split_off_first()?;
+        let name_len = packed.split_off_first().expect(SOUND);
         let head = Head::from_bits(*head).expect(SOUND);
         let name = packed.split_off(..usize::from(*name_len)).expect(SOUND);
         let entry = head.contains(Head::THERE).then(|| {
             let kind = *packed.split_off_first().expect(SOUND);
-            let (number, transid) = (unpack_number(packed), unpack_number(packed));
+            let number = unpack_number(packed);
+            let transid = unpack_number(packed);
             let target = if head.contains(Head::SUBVOLUME) {
                 EntryTarget::Subvolume(TreeId(number))
             } else {
@@ -290,7 +292,8 @@ mod tests {
     #[test]
     fn added_and_removed_name_leaves_nothing_but_stored_name_leaves_tombstone() {
         let mut late = DeferredDirItems::default();
-        let (a, again) = (entry(2, b"a", 300), entry(9, b"a", 301));
+        let a = entry(2, b"a", 300);
+        let again = entry(9, b"a", 301);
         let hash = a.hash();
         assert_eq!(late.find(hash, b"a"), Delayed::Nothing);
         take_in(&mut late, |pending| pending.add_entry(&a));
@@ -313,7 +316,8 @@ mod tests {
     fn names_of_one_hash_are_distinguished() {
         let mut late = DeferredDirItems::default();
         let [one, two] = alike();
-        let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+        let a = entry(2, &one, 300);
+        let b = entry(3, &two, 301);
         let hash = a.hash();
         take_in(&mut late, |pending| pending.add_entry(&a));
         take_in(&mut late, |pending| pending.remove_entry(&b));

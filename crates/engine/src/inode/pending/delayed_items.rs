@@ -242,7 +242,8 @@ impl DelayedItems {
 
     /// Replaces all changes by the deletion of the inode, and of its ORPHAN_ITEM if it is `listed`.
     pub(in crate::inode) fn set_gone(&mut self, listed: bool) {
-        let (bytes, orphan) = (self.bytes, listed.then_some(false));
+        let bytes = self.bytes;
+        let orphan = listed.then_some(false);
         *self = Self { gone: true, orphan, bytes, ..Self::default() };
     }
 
@@ -264,7 +265,8 @@ mod tests {
 
     #[test]
     fn entry_added_and_removed_in_one_set_leaves_nothing() {
-        let (mut pending, a) = (DelayedItems::default(), entry(2, b"a", 300));
+        let mut pending = DelayedItems::default();
+        let a = entry(2, b"a", 300);
         pending.add_entry(&a);
         pending.add_ref(256, &a, RefIndex::Ref);
         assert_eq!(pending.entries.find(a.hash(), b"a"), Delayed::There(&a));
@@ -278,7 +280,8 @@ mod tests {
     #[test]
     fn stored_name_leaves_tombstone_however_often_readded() {
         let mut pending = DelayedItems::default();
-        let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
+        let old = entry(2, b"a", 300);
+        let new = entry(9, b"a", 301);
         pending.remove_entry(&old);
         assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::Gone);
         pending.add_entry(&new);
@@ -293,7 +296,8 @@ mod tests {
     fn names_of_one_hash_are_distinguished() {
         let mut pending = DelayedItems::default();
         let [one, two] = alike();
-        let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+        let a = entry(2, &one, 300);
+        let b = entry(3, &two, 301);
         assert_eq!(a.hash(), b.hash());
         pending.add_entry(&a);
         pending.add_entry(&b);

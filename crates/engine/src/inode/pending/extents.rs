@@ -115,7 +115,8 @@ impl ExtentChanges {
 
     /// Returns the gaps between two offsets in which nothing is pending, ascending.
     pub(in crate::inode) fn gaps(&self, start: u64, end: u64) -> Gaps {
-        let (mut gaps, mut at) = (Gaps::new(), start);
+        let mut gaps = Gaps::new();
+        let mut at = start;
         for extent in self.overlapped(start, end) {
             if extent.start > at {
                 gaps.push((at, extent.start));
@@ -175,8 +176,10 @@ pub(in crate::inode) fn flattened<'a>(
     start: u64,
     end: u64,
 ) -> Vec<ExtentMap> {
-    let (start, end) = (sector_start(start), sector_end(end));
-    let (mut found, mut gaps): (_, Gaps) = (Vec::new(), smallvec![(start, end)]);
+    let start = sector_start(start);
+    let end = sector_end(end);
+    let mut found = Vec::new();
+    let mut gaps: Gaps = smallvec![(start, end)];
     for set in sets {
         found.extend(gaps.iter().flat_map(|(from, to)| set.between(*from, *to)));
         gaps = gaps.iter().flat_map(|(from, to)| set.gaps(*from, *to)).collect();

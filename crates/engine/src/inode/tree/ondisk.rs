@@ -36,7 +36,8 @@ pub(in crate::inode) fn inode_item(
     let position = search(tree_roots, tree, number, ItemKind::INODE_ITEM, 0)?;
     let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
     let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
-    let (leaf, next) = (&position.leaf, position.slot + 1);
+    let leaf = &position.leaf;
+    let next = position.slot + 1;
     let next = (next < leaf.len()).then(|| leaf.item(next));
     let of_ref =
         next.filter(|next| next.key.objectid == number && next.key.kind == ItemKind::INODE_REF);

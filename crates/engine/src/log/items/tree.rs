@@ -80,8 +80,8 @@ impl Logs {
         let Some(logical) = superblock.log_root else {
             return Ok(Self { trees: Vec::new(), unread: Vec::new() });
         };
-        let (level, generation) =
-            (superblock.log_root_level, superblock.generation.saturating_add(1));
+        let level = superblock.log_root_level;
+        let generation = superblock.generation.saturating_add(1);
         let mut gatherer = Gatherer { transactions, tolerant, unread: Vec::new() };
         let mut trees = Vec::new();
         for (logical, expected) in gatherer.leaves(None, Root { logical, level, generation })? {
@@ -118,7 +118,8 @@ impl Gatherer<'_> {
         let Root { logical, level, generation } = root;
         let owner = TreeId::TREE_LOG;
         let expected = Expectation { owner, level, generation, first_key: None, end: None };
-        let (mut leaves, mut left) = (Vec::new(), vec![(logical, expected)]);
+        let mut leaves = Vec::new();
+        let mut left = vec![(logical, expected)];
         while let Some((logical, expected)) = left.pop() {
             let space = self.transactions.space();
             if let Err(error) = space.pin_log_block(self.transactions.tree_roots(), logical) {
@@ -256,8 +257,10 @@ impl LogTree {
         while let Some(item) = cursor.item().filter(|item| item.key < Key { offset: end, ..key }) {
             if (item.key.objectid, item.key.kind) == (key.objectid, key.kind) {
                 let count = csum_count(item.data.len(), size).expect("verified with its block");
-                let (at, sectors) = (item.key.offset, count as u64);
-                let (from, to) = (at.max(start), (at + sectors * SECTOR).min(end));
+                let at = item.key.offset;
+                let sectors = count as u64;
+                let from = at.max(start);
+                let to = (at + sectors * SECTOR).min(end);
                 if from < to {
                     let index = |place: u64| to_usize((place - at) / SECTOR) * size;
                     found.push((Logical(from), item.data[index(from)..index(to)].to_vec()));

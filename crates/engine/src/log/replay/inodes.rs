@@ -78,7 +78,8 @@ impl Replay<'_> {
             while let Some(from) = position.filter(|from| *from <= last) {
                 let (entries, next) = ops::replay_list(self.nodes, dir, from)?;
                 for entry in entries.iter().filter(|entry| entry.index <= last) {
-                    let (dir_number, index) = (key.objectid, entry.index);
+                    let dir_number = key.objectid;
+                    let index = entry.index;
                     if !self.log.has_entry(self.tree_roots(), dir_number, index, &entry.name)? {
                         self.unname(key, dir, entry, report)?;
                     }

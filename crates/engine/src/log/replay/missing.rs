@@ -54,7 +54,8 @@ impl Missing {
 /// Returns the offsets of the extents of an inode whose keys lie in a gap.
 fn in_gap(gap: &KeyRange, inode: u64) -> Option<Range<u64>> {
     let extent = |offset| Key::new(inode, ItemKind::EXTENT_DATA, offset);
-    let (first, last) = (extent(0), extent(u64::MAX));
+    let first = extent(0);
+    let last = extent(u64::MAX);
     if gap.first > last || gap.end.is_some_and(|end| end <= first) {
         return None;
     }
@@ -75,8 +76,8 @@ mod tests {
     fn gap_covers_the_extents_whose_keys_lie_in_it() {
         let gap = |first, end| in_gap(&KeyRange { first, end }, 300);
         let extent = |offset| key(300, ItemKind::EXTENT_DATA, offset);
-        let (before, after) =
-            (key(300, ItemKind::XATTR_ITEM, 7), key(301, ItemKind::INODE_ITEM, 0));
+        let before = key(300, ItemKind::XATTR_ITEM, 7);
+        let after = key(301, ItemKind::INODE_ITEM, 0);
         assert_eq!(gap(Key::MIN, None), Some(0..u64::MAX));
         assert_eq!(gap(before, Some(extent(8192))), Some(0..8192));
         assert_eq!(gap(extent(4096), Some(after)), Some(4096..u64::MAX));

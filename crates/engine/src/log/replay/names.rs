@@ -153,7 +153,8 @@ impl Replay<'_> {
     }
 
     fn check_target(&self, key: Key, dir: &Inode, name: &[u8], target: EntryTarget) -> Result<()> {
-        let (dir, name) = (dir.id().number, name.to_vec());
+        let dir = dir.id().number;
+        let name = name.to_vec();
         match target {
             EntryTarget::Inode(_) => Ok(()),
             EntryTarget::Subvolume(_) => {

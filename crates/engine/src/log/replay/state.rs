@@ -79,7 +79,8 @@ impl<'a> Replay<'a> {
         if key.kind == ItemKind::EXTENT_DATA {
             self.missing.add_range(key.objectid, key.offset..u64::MAX);
         }
-        let (key, subvolume) = (Some(key), Some(self.log.subvolume));
+        let key = Some(key);
+        let subvolume = Some(self.log.subvolume);
         let known = |left_out: &SkippedItem| left_out.key == key && left_out.subvolume == subvolume;
         if !report.left_out.iter().any(known) {
             report.left_out.push(SkippedItem { subvolume, key, inodes: None, error });

@@ -83,8 +83,10 @@ impl Model {
             *byte = if (20..50).contains(&sector) { 0 } else { u8::try_from(sector).unwrap() + 1 };
         }
         let none = || vec![false; usize::try_from(SECTORS).unwrap()];
-        let (dirty, writing) = (none(), none());
-        let (taken, listed) = (Vec::new(), Vec::new());
+        let dirty = none();
+        let writing = none();
+        let taken = Vec::new();
+        let listed = Vec::new();
         Self { blocks: blocks(), now: on_disk.clone(), on_disk, dirty, writing, taken, listed }
     }
 
@@ -292,7 +294,8 @@ fn a_file_written_in_order_is_in_large_blocks_and_one_sector_alone_in_a_small_on
 #[test]
 fn large_writes_are_in_blocks_of_their_own() {
     let mut blocks = blocks();
-    let (piece, at) = (bytes(APART), |number: usize| (number * bytes(APART)) as u64);
+    let piece = bytes(APART);
+    let at = |number: usize| (number * bytes(APART)) as u64;
     blocks.write(at(0), &vec![1; piece]);
     let first = blocks.slice(0).unwrap().as_ptr();
     blocks.write(at(1), &vec![2; piece]);

@@ -121,7 +121,8 @@ impl World {
     /// Flushes in the smallest steps, after each of which the file reads the same. Another thread
     /// makes other changes once the set is frozen.
     fn merge_slowly(&mut self, max: usize, steps: &[Step]) {
-        let (nodes, inode) = (Arc::clone(&self.lab.nodes), Arc::clone(&self.inode));
+        let nodes = Arc::clone(&self.lab.nodes);
+        let inode = Arc::clone(&self.inode);
         if inode.state().running.as_ref().is_none_or(|set| set.created) {
             self.step(&Step::Merge);
             self.step(&Step::Hole(SECTORS / 2, SECTORS / 2 + 1));
@@ -175,7 +176,8 @@ impl World {
             file.set_size(size);
             file.set_disk_size(size);
         };
-        let (nodes, kind) = (&self.lab.nodes, HandleKind::Operation);
+        let nodes = &self.lab.nodes;
+        let kind = HandleKind::Operation;
         change_file(nodes, &self.inode, kind, Some(reservation), change).unwrap();
     }
 
@@ -231,7 +233,8 @@ impl World {
     }
 
     fn seen_at(&self, sector: u64) -> Cell {
-        let (at, end) = (sector * SECTOR, (sector + 1) * SECTOR);
+        let at = sector * SECTOR;
+        let end = (sector + 1) * SECTOR;
         let (pending, _) = self.inode.pending_extents(at, end, 3);
         let stored = || items_around(&self.lab, self.id(), at, end);
         let holds = |extent: &ExtentMap| extent.start <= at && end <= extent.end;
@@ -301,9 +304,10 @@ fn items(lab: &Lab, id: InodeId) -> Vec<ExtentMap> {
 /// Returns the extents of a file in the tree from the last one that starts at or before an offset,
 /// up to `end`.
 fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<ExtentMap> {
-    let (tree_roots, first) =
-        (lab.nodes.tree_roots(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
-    let (tree, key) = (tree_roots.tree(id.subvolume).unwrap(), Key { offset, ..first });
+    let tree_roots = lab.nodes.tree_roots();
+    let first = Key::new(id.number, ItemKind::EXTENT_DATA, 0);
+    let tree = tree_roots.tree(id.subvolume).unwrap();
+    let key = Key { offset, ..first };
     let mut cursor = Cursor::seek_back(tree_roots.store(), &tree, &key, ReadAhead::Off).unwrap();
     let mut items = Vec::new();
     let belongs = |key: Key| {
@@ -466,7 +470,8 @@ fn change_some(world: &World, first: u64, disk: Logical) {
             bytes: SECTOR,
             ram_bytes: SECTOR,
         };
-        let (start, end) = (sector * SECTOR, (sector + 1) * SECTOR);
+        let start = sector * SECTOR;
+        let end = (sector + 1) * SECTOR;
         world.change(|file| file.put(start, end, ExtentMapKind::Regular(extent, None), true));
         put.insert(sector, new);
         for sector in [sector, (round % (WIDE / STRIDE)) * STRIDE + first] {
@@ -480,13 +485,15 @@ fn change_some(world: &World, first: u64, disk: Logical) {
 #[test]
 fn reads_during_flush_see_last_put_content() {
     let world = World::new(false);
-    let (bytes, disk) = (WIDE * SECTOR, world.allocated(WIDE * SECTOR));
+    let bytes = WIDE * SECTOR;
+    let disk = world.allocated(WIDE * SECTOR);
     let extent = RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes };
     world.change(|file| file.put(0, bytes, ExtentMapKind::Regular(extent, None), true));
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for first in 0..THREADS {
-            let (world, done) = (&world, &done);
+            let world = &world;
+            let done = &done;
             scope.spawn(move || {
                 let counts = Counts(done);
                 change_some(world, first, disk);

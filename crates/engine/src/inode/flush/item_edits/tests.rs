@@ -44,7 +44,8 @@ fn edit_of<'a, 'e>(
 #[test]
 fn name_is_added_to_and_removed_from_item_of_its_hash() {
     let [one, two] = alike();
-    let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+    let a = entry(2, &one, 300);
+    let b = entry(3, &two, 301);
     let mut changes = DelayedItems::default();
     changes.add_entry(&b);
     let mut edits = edits_of(changes);
@@ -67,7 +68,8 @@ fn name_is_added_to_and_removed_from_item_of_its_hash() {
 
 #[test]
 fn replaced_name_is_stored_once() {
-    let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
+    let old = entry(2, b"a", 300);
+    let new = entry(9, b"a", 301);
     let mut changes = DelayedItems::default();
     changes.remove_entry(&old);
     changes.add_entry(&new);
@@ -81,7 +83,8 @@ fn replaced_name_is_stored_once() {
 
 #[test]
 fn unlink_of_name_stored_twice_keeps_other_entry() {
-    let (first, second) = (entry(2, b"a", 300), entry(3, b"a", 301));
+    let first = entry(2, b"a", 300);
+    let second = entry(3, b"a", 301);
     let both = [first.on_disk().encode(), second.on_disk().encode()].concat();
     let mut changes = DelayedItems::default();
     changes.remove_entry(&first);
@@ -100,7 +103,9 @@ fn unlink_of_name_stored_twice_keeps_other_entry() {
 
 #[test]
 fn names_of_one_directory_share_ref_and_are_removed_from_either_item() {
-    let (a, b, c) = (entry(2, b"a", 257), entry(3, b"bb", 257), entry(4, b"ccc", 257));
+    let a = entry(2, b"a", 257);
+    let b = entry(3, b"bb", 257);
+    let c = entry(4, b"ccc", 257);
     let mut changes = DelayedItems::default();
     changes.add_ref(256, &a, RefIndex::Ref);
     changes.add_ref(256, &b, RefIndex::Ref);

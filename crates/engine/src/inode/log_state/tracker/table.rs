@@ -27,7 +27,8 @@ impl Table {
         let Some(all) = self.entries_of(dir).and_then(|entries| entries.left.get(&hash)) else {
             return Vec::new();
         };
-        let (mut over, mut unseen) = (0, Vec::new());
+        let mut over = 0;
+        let mut unseen = Vec::new();
         for number in all.iter().copied() {
             let inode = InodeId { number, ..dir };
             match self.inodes.get(&inode) {

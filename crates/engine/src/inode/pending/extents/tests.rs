@@ -105,7 +105,8 @@ proptest! {
             };
             prop_assert!(!ranges.windows(2).any(joined), "neighbours that go on are one");
         }
-        let (start, end) = (asked.0.min(asked.1), asked.0.max(asked.1));
+        let start = asked.0.min(asked.1);
+        let end = asked.0.max(asked.1);
         let found = flattened([&counted.changes].into_iter(), start, end);
         let first = usize::try_from(start / SECTOR).unwrap();
         let last = usize::try_from(end.div_ceil(SECTOR)).unwrap();
@@ -136,11 +137,13 @@ proptest! {
             }
             counted.changes
         };
-        let (older, newer) = (set(older), set(newer));
+        let older = set(older);
+        let newer = set(newer);
         let found = flattened([&newer, &older].into_iter(), 0, EXTENT);
         prop_assert!(found.is_sorted_by(|a, b| a.end <= b.start));
         let all = |set: &ExtentChanges| sectors(set.starting(0, EXTENT));
-        let (below, above) = (all(&older), all(&newer));
+        let below = all(&older);
+        let above = all(&newer);
         let expected: Vec<_> = above.into_iter().zip(below).map(|(a, b)| a.or(b)).collect();
         prop_assert_eq!(sectors(found.into_iter()), expected);
     }
