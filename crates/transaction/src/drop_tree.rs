@@ -132,10 +132,12 @@ impl TreeDropper {
         let tree_roots = &self.context.tree_roots;
         let (key, item) = tree_roots.root_entry(id)?.ok_or(Error::NoTree(id))?;
         assert_eq!(item.refs, 0, "{id} is dropped after it was deleted");
-        let (at, level) = (item.drop_progress, item.drop_level);
+        let at = item.drop_progress;
+        let level = item.drop_level;
         let position = (at.objectid != 0).then_some(DropPosition { key: at, level });
         let tree = tree_roots.dead_tree(id, &item);
-        let (store, source) = (tree_roots.store(), &*self.context);
+        let store = tree_roots.store();
+        let source = &*self.context;
         Ok(TreeDrop::start(store, source, &tree, key.offset, position)?)
     }
 

@@ -160,7 +160,9 @@ fn check_inodes(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
         if key.kind == ItemKind::INODE_ITEM {
             let flags = InodeItem::parse(item.data).expect(VERIFIED).flags;
             if !InodeFlags::all().contains(flags) {
-                let (tree, inode, flags) = (tree.id(), key.objectid, flags.bits());
+                let tree = tree.id();
+                let inode = key.objectid;
+                let flags = flags.bits();
                 return Err(Error::InodeFlags { tree, inode, flags });
             }
         }

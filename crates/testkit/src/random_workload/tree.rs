@@ -26,7 +26,9 @@ impl Tree {
     /// Starts with the tree below `root`. `sources` are its subvolumes that may be snapshotted.
     pub(super) fn new(root: &Path, sources: Vec<PathBuf>, seed: u64) -> io::Result<Self> {
         let random = Random::new(seed);
-        let (root, files, dirs) = (root.to_owned(), Vec::new(), vec![root.to_owned()]);
+        let root = root.to_owned();
+        let files = Vec::new();
+        let dirs = vec![root.clone()];
         let mut tree = Self { random, root, files, dirs, sources, deletable: Vec::new(), names: 0 };
         let mut next = 0;
         while let Some(dir) = tree.dirs.get(next).cloned() {

@@ -40,8 +40,11 @@ fn list(entries: &[Entry]) -> Vec<u8> {
 
 /// Returns default lists: a user and a mask; a mask that narrows; a group; permissions alone.
 fn defaults() -> Vec<Vec<u8>> {
-    let (owner, group, others) = ((1, 7, NOBODY), (4, 5, NOBODY), (32, 5, NOBODY));
-    let (user, other_group) = ((2, 6, 1000), (8, 7, 2000));
+    let owner = (1, 7, NOBODY);
+    let group = (4, 5, NOBODY);
+    let others = (32, 5, NOBODY);
+    let user = (2, 6, 1000);
+    let other_group = (8, 7, 2000);
     let lists: [&[Entry]; 4] = [
         &[owner, user, group, (16, 7, NOBODY), others],
         &[(1, 6, NOBODY), user, group, (16, 4, NOBODY), (32, 0, NOBODY)],
@@ -64,7 +67,8 @@ fn make_by_us(dir: &Dir, kind: &str, name: &str, mode: u32) {
 }
 
 fn make_by_linux(dir: &Path, kind: &str, name: &str, mode: u32) {
-    let (path, mode) = (dir.join(name), Mode::from_bits_retain(mode));
+    let path = dir.join(name);
+    let mode = Mode::from_bits_retain(mode);
     match kind {
         "file" => drop(rustix::fs::open(path, OFlags::CREATE | OFlags::EXCL, mode).unwrap()),
         "dir" => rustix::fs::mkdir(path, mode).unwrap(),

@@ -337,8 +337,8 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     file.sync_all().unwrap();
     dir.sync_all().unwrap();
     assert_eq!(filesystem.stats().log.log_commits, 2, "both are logged");
-    let (touch, change) =
-        (|name: &str| touch(&dir, name), |name: &str| change(&filesystem, &dir, name));
+    let touch = |name: &str| touch(&dir, name);
+    let change = |name: &str| change(&filesystem, &dir, name);
     touch("first");
     change("first");
     let waited_for = || device.is_waited_for();

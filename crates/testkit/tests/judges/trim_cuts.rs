@@ -53,7 +53,8 @@ impl Workload {
         let are_done = AtomicBool::new(false);
         let files: Vec<Synced> = thread::scope(|scope| {
             let trimmer = scope.spawn(|| {
-                let (mut trims, mut bytes) = (0, 0);
+                let mut trims = 0;
+                let mut bytes = 0;
                 while trims < 2 || !are_done.load(Ordering::Relaxed) {
                     bytes += filesystem.trim(0..u64::MAX, 0).unwrap();
                     trims += 1;
@@ -63,7 +64,8 @@ impl Workload {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
                     scope.spawn({
-                        let (filesystem, device) = (&filesystem, &device);
+                        let filesystem = &filesystem;
+                        let device = &device;
                         move || write(filesystem, device, number)
                     })
                 })

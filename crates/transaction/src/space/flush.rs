@@ -150,8 +150,8 @@ impl SpaceReserver {
         let blocks = blocks + self.logs.freeable();
         let blocks = blocks * u64::from(self.context.nodesize());
         let pinned = |kind| self.context.space.usage(kind).pinned;
-        let (metadata, data) =
-            (pinned(SpaceKind::Metadata) + blocks, pinned(SpaceKind::Data) + data);
+        let metadata = pinned(SpaceKind::Metadata) + blocks;
+        let data = pinned(SpaceKind::Data) + data;
         let (own, other) = match kind {
             _ if self.context.space.is_mixed() => (pinned(SpaceKind::Data) + blocks + data, 0),
             SpaceKind::Data => (data, metadata),

@@ -183,8 +183,8 @@ pub fn set_default(handle: &Handle<'_>, id: TreeId) -> Result<()> {
     let _one = context.subvolume_ids.change.lock();
     check_alive(context, id)?;
     let target = Key::new(id.0, ItemKind::ROOT_ITEM, u64::MAX);
-    let (transid, kind) = (0, DirEntryKind::Directory);
-    let entry = DirEntry { target, transid, kind, name: DEFAULT, data: &[] };
+    let kind = DirEntryKind::Directory;
+    let entry = DirEntry { target, transid: 0, kind, name: DEFAULT, data: &[] };
     let edit = ItemEdit::Put(default_key(&context.tree_roots), entry.encode());
     let editor = context.editor(handle.generation());
     context.fail_on_error(|| editor.apply(TreeId::ROOT, &mut [edit]))?;

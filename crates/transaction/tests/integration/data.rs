@@ -479,7 +479,8 @@ fn sequential_data_fills_block_group_before_next_one() {
             taken.push(transactions.allocate_data(piece, SECTOR).unwrap());
         }
         for pair in taken.windows(2) {
-            let ((at, len), (next, _)) = (pair[0], pair[1]);
+            let (at, len) = pair[0];
+            let (next, _) = pair[1];
             let end = at.0 + len;
             assert!(
                 next.0 == end || end == end_of_chunk(&transactions, at),

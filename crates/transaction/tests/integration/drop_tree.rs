@@ -55,7 +55,8 @@ fn judge(linux: &Linux, image: &Path, folder: &Path, kept: &[u64], before: &Mani
     std::fs::remove_file(copy).unwrap();
     for (id, name) in SUBVOLUMES {
         let path = format!("/{name}");
-        let (old, new) = (before.below(path.as_bytes()), after.below(path.as_bytes()));
+        let old = before.below(path.as_bytes());
+        let new = after.below(path.as_bytes());
         if kept.contains(&id) {
             let differences = diff(&old, &new, &[]);
             assert!(differences.is_empty(), "{name}: {}", differences[0]);

@@ -119,8 +119,8 @@ fn log_blocks_have_no_extent_and_stay_free_in_free_space_tree() {
     assert!(log.nodes.len() > 10);
     apply(&transactions, attributes(0..10, 10));
     transactions.commit().unwrap();
-    let (tree_roots, nodesize) =
-        (transactions.tree_roots(), u64::from(transactions.volume().geometry().nodesize));
+    let tree_roots = transactions.tree_roots();
+    let nodesize = u64::from(transactions.volume().geometry().nodesize);
     let at_most = |tree: TreeId, at: Key| {
         let tree = tree_roots.tree(tree).unwrap();
         let store = tree_roots.store();

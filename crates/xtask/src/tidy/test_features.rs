@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn feature_for_tests_that_is_on_by_default_is_found() {
-        let (path, defined) = (FOR_TESTS[0].1, "# crash-points: for tests\ncrash-points = []\n");
+        let path = FOR_TESTS[0].1;
+        let defined = "# crash-points: for tests\ncrash-points = []\n";
         assert_eq!(lines(path, defined), [0; 0]);
         assert_eq!(lines(path, &format!("{defined}default = [\"crash-points\"]\n")), [3]);
         assert_eq!(lines("crates/volume/Cargo.toml", defined), [2]);

@@ -49,7 +49,8 @@ pub(super) fn share(
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         fs::open(by_itself(object), flags, OpenMode::empty()).map(File::from)
     };
-    let (source, target) = (open(source)?, open(target)?);
+    let source = open(source)?;
+    let target = open(target)?;
     match *operation {
         Operation::Clone { offset, length, at, .. } => {
             call(CLONE, &source, &target, [offset, length, at]).map(|_| Vec::new())

@@ -41,10 +41,8 @@ fn golden_free_space_is_what_no_extent_uses() {
         let device = FileDevice::open(&image, FileOptions::default()).expect("an image");
         let Ok(volume) = Volume::open(vec![Arc::new(device)]) else { continue };
         let superblock = volume.superblock();
-        let (valid, nodesize) = (
-            superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID),
-            superblock.nodesize,
-        );
+        let valid = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
+        let nodesize = superblock.nodesize;
         let tree_roots = TreeRoots::new(Arc::new(volume), 1 << 20);
         let extents = TreeItems::new(&tree_roots, TreeId::EXTENT).expect("there is one");
         for group in groups(&tree_roots).into_iter().filter(|_| valid) {

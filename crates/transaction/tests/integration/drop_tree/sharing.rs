@@ -67,7 +67,8 @@ fn trees_are_dropped_while_others_copy_their_blocks() {
         let done = AtomicBool::new(false);
         let changed = thread::scope(|scope| {
             let changers = kept.map(|id| {
-                let (transactions, done) = (&transactions, &done);
+                let transactions = &transactions;
+                let done = &done;
                 scope.spawn(move || change_inodes(transactions, TreeId(id), done))
             });
             let droppers = dead.map(|id| {

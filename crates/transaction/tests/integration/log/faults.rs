@@ -217,8 +217,8 @@ fn log_root_tree_in_new_block_group_requires_commit() {
     for left in 0..4 {
         let (device, transactions) = recorded("fresh");
         apply(&transactions, attributes(0..10, 10));
-        let (space, node) =
-            (transactions.space(), u64::from(transactions.volume().geometry().nodesize));
+        let space = transactions.space();
+        let node = u64::from(transactions.volume().geometry().nodesize);
         let free = || {
             let usage = space.usage(SpaceKind::Metadata);
             usage.total - usage.allocated - usage.pinned
