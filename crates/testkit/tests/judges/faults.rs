@@ -284,13 +284,13 @@ fn every_request_fails_in_turn() {
     let mut seeds = (seed..).step_by(1000);
     for made in all.iter().take(tried) {
         for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
-            fail_in_turn(made, seed, (round, rounds));
+            fail_in_turn(made, seed, round, rounds);
         }
     }
 }
 
 /// Runs a workload with every `turns`th of its faults, starting at `turn`.
-fn fail_in_turn(made: &Made, seed: u64, (turn, turns): (usize, usize)) {
+fn fail_in_turn(made: &Made, seed: u64, turn: usize, turns: usize) {
     let what = format!("{}, seed {seed}", made.name);
     let workload = Arc::new(Workload::new(made, seed));
     for request in [Request::Read, Request::Write, Request::Flush] {

@@ -162,7 +162,7 @@ fn linux_and_ours_take_turns() {
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
             let image = made.image();
-            let run = |steps: &[_]| take_turns(&linux, made, (&image, seed), steps);
+            let run = |steps: &[_]| take_turns(&linux, made, &image, seed, steps);
             let text = |steps: &[(Side, Operation)]| {
                 let line = |(side, operation): &_| format!("{side:?} {operation}");
                 steps.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -179,7 +179,8 @@ fn linux_and_ours_take_turns() {
 fn take_turns(
     linux: &Linux,
     made: &Made,
-    (image, seed): (&SparseImage, u64),
+    image: &SparseImage,
+    seed: u64,
     steps: &[(Side, Operation)],
 ) -> Result<(), Mismatch> {
     let folder = tempfile::tempdir().unwrap();

@@ -79,7 +79,8 @@ impl Left {
         (has_log(&copy) && linux_finds_room(&copy)).then_some((folder, copy))
     }
 
-    fn judged((folder, image): (TempDir, PathBuf), linux: &Linux) -> Self {
+    fn judged(left: (TempDir, PathBuf), linux: &Linux) -> Self {
+        let (folder, image) = left;
         let since = now();
         let replayed = folder.path().join("replayed");
         run(Command::new("cp").arg("--sparse=always").arg(&image).arg(&replayed)).unwrap();

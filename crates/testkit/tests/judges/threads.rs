@@ -71,7 +71,7 @@ fn run_threads(made: &Made, seed: u64) {
         let work = |thread| {
             scope.spawn(move || {
                 start.wait();
-                Worker::new(made, (filesystem, contended), seed, thread).run()
+                Worker::new(made, filesystem, contended, seed, thread).run()
             })
         };
         let threads: Vec<_> = (0..THREADS).map(work).collect();
@@ -140,7 +140,8 @@ struct Worker<'a> {
 impl<'a> Worker<'a> {
     fn new(
         made: &Made,
-        (filesystem, contended): (&'a Filesystem, &'a Contended),
+        filesystem: &'a Filesystem,
+        contended: &'a Contended,
         seed: u64,
         thread: u8,
     ) -> Self {

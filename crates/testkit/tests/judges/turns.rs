@@ -160,7 +160,7 @@ fn turn_of_ours(image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
     filesystem.close().unwrap();
 }
 
-fn turn_of_linux((linux, made): (&Linux, &Made), image: &Path, workers: &mut [Worker], turn: u32) {
+fn turn_of_linux(linux: &Linux, made: &Made, image: &Path, workers: &mut [Worker], turn: u32) {
     let mut target = LinuxTarget::new(linux, image).unwrap();
     for worker in workers.iter_mut().filter(|_| made.has_hole_items()) {
         let dir = worker.directory();
@@ -207,7 +207,7 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
             check_file(&what, &image);
             judge(linux, &what, &image, &workers);
         }
-        turn_of_linux((linux, made), &image, &mut workers, turn);
+        turn_of_linux(linux, made, &image, &mut workers, turn);
         check_file(&what, &image);
         judge(linux, &format!("{what}, Linux's"), &image, &workers);
     }

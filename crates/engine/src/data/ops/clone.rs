@@ -93,7 +93,7 @@ impl FileOps {
         pair.source.read(self.context.tree_roots(), 0, &mut bytes, 0)?;
         let place = range.to..range.to + bytes.len() as u64;
         let write = |tree_roots: &TreeRoots| pair.target.write(tree_roots, range.to, &bytes);
-        self.delalloc.change(pair.target, place, (MayExtend::Allowed, times), write)?;
+        self.delalloc.change(pair.target, place, MayExtend::Allowed, times, write)?;
         Ok(SECTOR)
     }
 }

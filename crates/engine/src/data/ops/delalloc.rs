@@ -105,7 +105,8 @@ impl Delalloc {
         &self,
         pages: &Arc<FilePages>,
         range: Range<u64>,
-        (growth, times): (MayExtend, Times),
+        growth: MayExtend,
+        times: Times,
         change: impl FnOnce(&TreeRoots) -> Result<Delta>,
     ) -> Result<bool> {
         let Range { start, end } = range;

@@ -53,8 +53,8 @@ impl FileOps {
                 transfer(&self.context, pages, &bytes, offset, origin, reserved)
             }
             Err(Error::NoSpace) => {
-                let how = (MayExtend::Allowed, Times::Now);
-                if write_through(&self.delalloc, pages, offset, buffer, how)? {
+                let growth = MayExtend::Allowed;
+                if write_through(&self.delalloc, pages, offset, buffer, growth, Times::Now)? {
                     Ok(())
                 } else {
                     Err(Error::NoSpace)
@@ -73,7 +73,8 @@ pub(in crate::data) fn write_through(
     pages: &Arc<FilePages>,
     at: u64,
     bytes: &[u8],
-    (growth, times): (MayExtend, Times),
+    growth: MayExtend,
+    times: Times,
 ) -> Result<bool> {
     if !may_be_in_place(&pages.inode().item()) {
         return Ok(false);

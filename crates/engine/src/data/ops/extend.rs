@@ -52,7 +52,7 @@ pub(in crate::data) fn redirty_end(
     let last = sector_start(size);
     let end = sector_end(size);
     let redirty = |tree_roots: &TreeRoots| pages.redirty(tree_roots, last, end);
-    delalloc.change(pages, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
+    delalloc.change(pages, last..size, MayExtend::Refused, Times::Kept, redirty)?;
     Ok(())
 }
 

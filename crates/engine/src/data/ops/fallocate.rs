@@ -117,12 +117,12 @@ impl FileOps {
             return Ok(());
         }
         let zero = |tree_roots: &TreeRoots| pages.write_zeros(tree_roots, start, end);
-        match self.delalloc.change(pages, start..end, (MayExtend::Refused, times), zero) {
+        match self.delalloc.change(pages, start..end, MayExtend::Refused, times, zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_LEN];
                 let len = usize::try_from(end - start).expect("within a sector");
-                let how = (MayExtend::Allowed, times);
-                if write_through(&self.delalloc, pages, start, &zeros[..len], how)? {
+                let growth = MayExtend::Allowed;
+                if write_through(&self.delalloc, pages, start, &zeros[..len], growth, times)? {
                     Ok(())
                 } else {
                     Err(Error::NoSpace)

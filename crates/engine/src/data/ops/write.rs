@@ -42,13 +42,13 @@ impl FileOps {
         let mut done = 0;
         let mut ended = Ok(());
         if offset + bytes.len() as u64 <= pages.size() {
-            (done, ended) = self.write_parts(pages, offset, bytes, (MayExtend::Refused, times));
+            (done, ended) = self.write_parts(pages, offset, bytes, MayExtend::Refused, times);
         }
         if done < bytes.len() && ended.is_ok() {
             let _operation = pages.inode().lock_operation();
             let at = offset + done as u64;
             let rest = &bytes[done..];
-            let (more, end) = self.write_parts(pages, at, rest, (MayExtend::Allowed, times));
+            let (more, end) = self.write_parts(pages, at, rest, MayExtend::Allowed, times);
             (done, ended) = (done + more, end);
         }
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
@@ -62,8 +62,7 @@ impl FileOps {
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
-        let how = (MayExtend::Allowed, Times::Now);
-        let (done, ended) = self.write_parts(pages, start, bytes, how);
+        let (done, ended) = self.write_parts(pages, start, bytes, MayExtend::Allowed, Times::Now);
         if done > 0 && ended.is_err() {
             shrink(&self.delalloc, pages, start)?;
         }
@@ -89,8 +88,7 @@ impl FileOps {
         if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
             return Err(Error::NotPermitted);
         }
-        let how = (MayExtend::Allowed, Times::Kept);
-        let (done, ended) = self.write_parts(pages, offset, bytes, how);
+        let (done, ended) = self.write_parts(pages, offset, bytes, MayExtend::Allowed, Times::Kept);
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
@@ -107,14 +105,15 @@ impl FileOps {
         pages: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
-        how: (MayExtend, Times),
+        growth: MayExtend,
+        times: Times,
     ) -> (usize, Result<()>) {
         let mut done = 0;
         let mut part_max = self.part_max();
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = first_part(at, &bytes[done..], part_max);
-            match self.write_part(pages, at, part, how) {
+            match self.write_part(pages, at, part, growth, times) {
                 Ok(true) => done += part.len(),
                 Ok(false) => break,
                 Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
@@ -130,7 +129,8 @@ impl FileOps {
         pages: &Arc<FilePages>,
         at: u64,
         part: &[u8],
-        (growth, times): (MayExtend, Times),
+        growth: MayExtend,
+        times: Times,
     ) -> Result<bool> {
         let _growing = match growth {
             MayExtend::Allowed => settle_end(&self.delalloc, pages, at)?,
@@ -138,9 +138,9 @@ impl FileOps {
         };
         let range = at..at + part.len() as u64;
         let write = |tree_roots: &TreeRoots| pages.write(tree_roots, at, part);
-        match self.delalloc.change(pages, range, (growth, times), write) {
+        match self.delalloc.change(pages, range, growth, times, write) {
             Err(Error::NoSpace)
-                if write_through(&self.delalloc, pages, at, part, (growth, times))? =>
+                if write_through(&self.delalloc, pages, at, part, growth, times)? =>
             {
                 Ok(true)
             }
@@ -169,12 +169,8 @@ impl FileOps {
             let part_len = usize::try_from(part).expect("within a sector");
             let modify =
                 |tree_roots: &TreeRoots| pages.modify(tree_roots, at, part_len, &mut change);
-            match self.delalloc.change(
-                pages,
-                at..at + part,
-                (MayExtend::Refused, Times::Now),
-                modify,
-            ) {
+            match self.delalloc.change(pages, at..at + part, MayExtend::Refused, Times::Now, modify)
+            {
                 Ok(true) => done += part_len,
                 Ok(false) => {}
                 Err(_) if done > 0 => break,

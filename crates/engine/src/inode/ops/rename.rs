@@ -46,8 +46,12 @@ pub(crate) enum RenameKind {
 /// User and group.
 pub(crate) type Owner = (u32, u32);
 
-/// A whiteout to be created: its inode, its index and its owner.
-type Whiteout = (InodeId, u64, Owner);
+/// A whiteout to be created.
+struct Whiteout {
+    id: InodeId,
+    index: u64,
+    owner: Owner,
+}
 
 /// Items that change: those of both names, and a whiteout.
 const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
@@ -280,7 +284,7 @@ impl Rename<'_> {
         let operation = Operation::begin(&namespace.inodes)?;
         let name_removal = operation.name_removal(from.dir, old, moved);
         let name_removal = self.moved(name_removal, moved);
-        let whiteout_id = whiteout.map(|(id, ..)| id);
+        let whiteout_id = whiteout.as_ref().map(|whiteout| whiteout.id);
         let mut partings =
             vec![whiteout_id.map_or(name_removal, |id| name_removal.followed_by(id))];
         let there = there.zip(self.there);
@@ -300,7 +304,7 @@ impl Rename<'_> {
             let fate =
                 there.map(|(entry, there)| drop_name(&operation, &there.inode, to.dir, entry));
             if let Some(whiteout) = whiteout {
-                leave_whiteout(&operation, from, whiteout);
+                leave_whiteout(&operation, from, &whiteout);
             }
             // It may have been opened since its removal was noted.
             if fate == Some(UnlinkOutcome::Kept) {
@@ -339,11 +343,9 @@ impl Rename<'_> {
         match self.kind {
             RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
                 let dir = self.from.dir;
-                Ok(Some((
-                    take_number(self.namespace, dir)?,
-                    take_index(&self.namespace.inodes, dir)?,
-                    owner,
-                )))
+                let id = take_number(self.namespace, dir)?;
+                let index = take_index(&self.namespace.inodes, dir)?;
+                Ok(Some(Whiteout { id, index, owner }))
             }
             _ => Ok(None),
         }
@@ -418,7 +420,8 @@ fn give_name(
 }
 
 /// Creates a whiteout with a name that does not exist: a character device 0:0.
-fn leave_whiteout(operation: &Operation<'_>, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
+fn leave_whiteout(operation: &Operation<'_>, place: Place<'_>, whiteout: &Whiteout) {
+    let &Whiteout { id, index, owner: (uid, gid) } = whiteout;
     let kind = NewKind::Special(FileKind::CharDevice, 0);
     let default_acl = DefaultAcl::Ignored;
     let new = NewInode { kind, mode: 0, default_acl, uid, gid, xattrs: &[] };
