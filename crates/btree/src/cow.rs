@@ -1,4 +1,5 @@
-//! Copy-on-write: a block of an earlier transaction is never changed, its copy is.
+//! Copy-on-write: a block of an earlier transaction is never changed, its copy is; and so is a block
+//! of the running transaction that a snapshot shares.
 //!
 //! The references to the children of a block that is copied (docs/format.md, back references):
 //!
@@ -31,7 +32,8 @@ pub(crate) enum ChildRefs {
 }
 
 impl SearchContext<'_> {
-    /// Returns whether the running transaction may change the block in place.
+    /// Returns whether the running transaction may change the block in place, if no other tree
+    /// shares it.
     pub(crate) fn is_current(&self, block: &TreeBlock) -> bool {
         let header = block.header();
         header.generation == self.source.generation() && !header.flags.contains(BlockFlags::WRITTEN)
@@ -133,10 +135,11 @@ impl Path<'_> {
     pub(crate) fn copy_last(&mut self) -> Result<(), Restart> {
         let index = self.steps.len() - 1;
         let old = &self.steps[index].guard;
-        if self.tools.is_current(old) {
+        let sharing = self.tools.sharing(old, index == 0)?;
+        let is_shared = sharing.refs > 1 || sharing.full_backref;
+        if self.tools.is_current(old) && !is_shared {
             return Ok(());
         }
-        let sharing = self.tools.sharing(old, index == 0)?;
         let copy = self.copy(old)?;
         let sharing = self.tools.drop_shared_block(old, sharing);
         self.tools.update_refs_for_cow(old, sharing);

@@ -3,8 +3,8 @@
 //! 1. The root is of the running transaction first, so that it was never part of an earlier tree.
 //! 2. The copy adds a reference of its tree to each child. Both trees then know that all blocks
 //!    up to this transaction may be shared ([`Tree::last_snapshot`]).
-//! 3. Neither tree may change any more in this transaction: a block of the running transaction is
-//!    changed in place, shared or not.
+//! 3. Both trees may change later in the same transaction: the references to a block say whether it
+//!    is shared, and the whole path from the root is copied as far as it is ([`crate::cow`]).
 
 use userbtrfs_format::TreeId;
 use userbtrfs_sync::Nesting;
@@ -19,8 +19,7 @@ use crate::write::resolve;
 use crate::{NodeStore, ReadError, Tree};
 
 impl Tree {
-    /// Copies the tree to a new one, `id`. The caller excludes changes of this tree until the
-    /// transaction ends.
+    /// Copies the tree to a new one, `id`. The caller excludes changes of this tree meanwhile.
     pub fn snapshot(
         &self,
         id: TreeId,

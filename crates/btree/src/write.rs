@@ -1,7 +1,8 @@
 //! Making a tree, and changing its items in key order.
 //!
 //! 1. A leaf that the running transaction made is changed with nothing else locked for writing,
-//!    as long as nothing above it has to change.
+//!    as long as nothing above it has to change, and unless a snapshot of the tree was made in the
+//!    transaction: a block above may be shared then.
 //! 2. Otherwise the whole path from the root is locked, and copied as far as necessary.
 //! 3. In both cases all changes that fall into the leaf are made while it is locked.
 //! 4. Nothing is read while a tree lock is held: see [`crate::path`], invariant 3.
@@ -90,6 +91,9 @@ enum HeldWriteLock<'a> {
 impl SearchContext<'_> {
     /// Makes the first changes, all that fall into one leaf; returns their number.
     fn advance<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
+        if self.tree.last_snapshot() == self.source.generation() {
+            return self.advance_on_way(edits);
+        }
         match self.advance_in_leaf(edits)? {
             0 => self.advance_on_way(edits),
             count => Ok(count),

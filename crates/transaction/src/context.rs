@@ -123,7 +123,6 @@ impl TransactionContext {
 
     fn abort(&self) {
         self.space.abort();
-        self.tree_roots.forget_announced();
         (self.on_abort)();
     }
 

@@ -263,6 +263,13 @@ impl TransactionManager {
         self.committer.commit_transaction(generation)
     }
 
+    /// Like [`TransactionManager::commit_transaction`]; calls `unblocked` as soon as the next
+    /// transaction runs, which is before anything is written, unless there is a failure before that.
+    #[track_caller]
+    pub fn commit_transaction_with(&self, generation: u64, unblocked: impl FnOnce()) -> Result<()> {
+        self.committer.commit_transaction_with(generation, unblocked)
+    }
+
     /// Returns the number of commits, by cause.
     pub fn commits(&self) -> Commits {
         self.committer.commits()

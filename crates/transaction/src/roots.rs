@@ -3,13 +3,12 @@
 //! 1. A tree is looked up in the root tree once; later calls return the same [`Tree`].
 //! 2. A root with no references is being deleted: it is not found.
 //! 3. The root tree and the chunk tree are in no tree: the superblock holds their roots.
-//! 4. The id of a snapshot is announced from when it is named until the commit has made it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, ShortKeys, Tree};
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
-use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
 
 use crate::error::{Error, Result};
@@ -20,10 +19,6 @@ pub struct TreeRoots {
     store: NodeStore,
     roots: Arc<Tree>,
     found: Mutex<HashMap<TreeId, Arc<Tree>, ShortKeys>>,
-    /// The ids of snapshots that the running commit makes.
-    announced: Mutex<BTreeSet<TreeId>>,
-    /// Notified when an announced snapshot is made, or never will be.
-    settled: Condvar,
 }
 
 impl TreeRoots {
@@ -48,13 +43,7 @@ impl TreeRoots {
         ));
         let known = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)];
         let store = NodeStore::new(volume, cache_bytes);
-        Self {
-            store,
-            roots,
-            found: Mutex::new(Class::CacheShard, known.into_iter().collect()),
-            announced: Mutex::new(Class::CacheShard, BTreeSet::new()),
-            settled: Condvar::new(),
-        }
+        Self { store, roots, found: Mutex::new(Class::CacheShard, known.into_iter().collect()) }
     }
 
     /// The store of tree nodes.
@@ -94,34 +83,6 @@ impl TreeRoots {
     pub(crate) fn adopt(&self, tree: Arc<Tree>) {
         let before = self.found.lock().insert(tree.id(), tree);
         assert!(before.is_none(), "the id of a tree is used once");
-    }
-
-    /// Announces a snapshot that the commit of the running transaction makes.
-    pub(crate) fn announce(&self, id: TreeId) {
-        self.announced.lock().insert(id);
-    }
-
-    /// Records that an announced snapshot is made.
-    pub(crate) fn settle_announced(&self, id: TreeId) {
-        self.announced.lock().remove(&id);
-        self.settled.notify_all();
-    }
-
-    /// Drops all announcements: there will be no commit any more.
-    pub(crate) fn forget_announced(&self) {
-        self.announced.lock().clear();
-        self.settled.notify_all();
-    }
-
-    /// Waits until a snapshot whose id is announced is made, or until no commit can make it any
-    /// more; returns false at once if the id is not announced. The caller is in no transaction.
-    pub fn wait_for_announced(&self, id: TreeId) -> bool {
-        let mut announced = self.announced.lock();
-        if !announced.contains(&id) {
-            return false;
-        }
-        self.settled.wait_while(&mut announced, |announced| announced.contains(&id));
-        true
     }
 
     /// Returns the root item of a tree; `None` if it does not exist or is being deleted.

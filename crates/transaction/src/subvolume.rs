@@ -14,7 +14,8 @@
 //!    entry of the directory is delayed by the caller, in the same transaction.
 //! 2. The root items of subvolumes are changed by one thread at a time.
 //! 3. A snapshot is made by the commit, when all delayed changes of the transaction are in the
-//!    trees and no more are made. Until then its id is *announced*: a lookup of its name waits.
+//!    trees and no more are made. Its entry is added after that, and merged into the trees before
+//!    the next snapshot is made: a snapshot inside its own source does not contain its name.
 
 mod roots;
 mod snapshots;
@@ -27,4 +28,4 @@ pub use roots::{
 };
 pub(crate) use snapshots::create_pending;
 pub use snapshots::snapshot_at_commit;
-pub use state::{NewSnapshot, SubvolumeName};
+pub use state::{AddEntry, NewSnapshot, SubvolumeName};

@@ -256,6 +256,14 @@ impl Grove {
         self.commit();
     }
 
+    /// Makes a snapshot of a tree in the running transaction, in which both may change further.
+    fn snapshot_now(&mut self, number: usize) {
+        let (source, items) = &self.trees[number];
+        let copy = source.snapshot(self.new_id(), &self.store, &self.books).unwrap();
+        let items = items.clone();
+        self.trees.push((copy, items));
+    }
+
     /// Asserts that every tree on disk holds its expected items, and every reference is counted.
     fn check(&self) {
         self.commit();
@@ -402,7 +410,11 @@ fn trees_that_share_blocks_do_not_see_each_other() {
             grove.change(number, &mut random, 1500, len_max);
             if random.one_in(40) && grove.trees.len() < 6 {
                 let number = random.index(grove.trees.len());
-                grove.snapshot(number);
+                if random.one_in(2) {
+                    grove.snapshot(number);
+                } else {
+                    grove.snapshot_now(number);
+                }
             }
             if random.one_in(10) {
                 grove.commit();
@@ -579,6 +591,35 @@ fn shared_leaf_stays_in_memory_after_it_is_copied() {
     apply(&grove, 1, vec![put(200, 3)]);
     for (tree, byte) in [(0, 2), (1, 3)] {
         grove.trees[tree].1.insert(key(200), vec![byte; 75]);
+    }
+    grove.check();
+}
+
+/// Blocks below the root are of the running transaction: the source and both snapshots share them,
+/// and each change copies what is still shared, once.
+#[test]
+fn snapshots_and_their_source_change_in_the_same_transaction() {
+    let mut grove = Grove::new(4096, 16 << 20);
+    let key = |number| Key::new(number, ANY, 0);
+    let put = |number, byte: u8| ItemEdit::Put(key(number), vec![byte; 75]);
+    let apply = |grove: &mut Grove, tree: usize, numbers: std::ops::Range<u64>, byte: u8| {
+        let (changed, items) = &mut grove.trees[tree];
+        let mut edits: Vec<_> = numbers.clone().map(|number| put(number, byte)).collect();
+        changed.apply(&grove.store, &grove.books, &mut edits).unwrap();
+        items.extend(numbers.map(|number| (key(number), vec![byte; 75])));
+    };
+    apply(&mut grove, 0, 0..9000, 1);
+    assert_eq!(grove.trees[0].0.root().level, 2);
+    grove.snapshot_now(0);
+    apply(&mut grove, 0, 100..101, 2);
+    let free = |grove: &Grove| grove.books.free.lock().unwrap().len();
+    let before = free(&grove);
+    apply(&mut grove, 0, 100..102, 3);
+    assert_eq!(free(&grove), before, "the path is not shared any more");
+    grove.snapshot_now(0);
+    for (tree, byte) in [(0, 4), (2, 5), (1, 6)] {
+        apply(&mut grove, tree, 100..103, byte);
+        apply(&mut grove, tree, 4000..4300, byte);
     }
     grove.check();
 }

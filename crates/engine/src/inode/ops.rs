@@ -54,7 +54,7 @@ pub(crate) use replay::{
 pub(crate) use set_xattr::{remove_xattr, set_xattr};
 pub(crate) use setattr::{drop_set_id, set_attributes, set_flags, stored_size, touch};
 pub(crate) use subvolume::{
-    add_subvolume, create_subvolume, evict_subvolume, forget_subvolume, is_subvolume_name,
+    add_snapshot, create_subvolume, evict_subvolume, forget_subvolume, is_subvolume_name,
     keep_reserved, remove_subvolume, rename_subvolume, set_read_only,
 };
 pub(crate) use targets::{clean, file_to_change};

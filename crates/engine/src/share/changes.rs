@@ -45,15 +45,19 @@ impl Writable<'_> {
         let _exclusion = transactions.space().exclude_nocow(source);
         self.writer.settle()?;
         let reservation = self.reserve_for_snapshot(source)?;
-        let (id, generation) =
-            ops::add_subvolume(self.namespace, dir, name, |handle, id, name| {
-                let uuid = Uuid::new_v4();
-                let created = clock::now();
-                let new = NewSnapshot { source, id, name, uuid, created, read_only, reservation };
-                subvolume::snapshot_at_commit(handle, new);
-                Ok(())
-            })?;
-        transactions.commit_transaction(generation)?;
+        // The directory is locked until the commit has made the snapshot, so not for longer than
+        // it must be.
+        transactions.wait_completed()?;
+        let id = ops::add_snapshot(self.namespace, dir, name, |id, name, add_entry| NewSnapshot {
+            source,
+            id,
+            name,
+            uuid: Uuid::new_v4(),
+            created: clock::now(),
+            read_only,
+            reservation,
+            add_entry,
+        })?;
         match transactions.tree_roots().root_item(id)? {
             Some(_) => Ok(id),
             // It was deleted meanwhile, or the subvolume that has its name.

@@ -338,6 +338,10 @@ fn with_snapshots(made: &Made, seed: u64) -> Workload {
         let id = source.inode().id().subvolume;
         root.snapshot(name.as_bytes(), id, round % 2 == 1).unwrap();
         note();
+        let inner = format!("inner {round}");
+        source.snapshot(inner.as_bytes(), id, false).unwrap();
+        assert!(filesystem.lookup(format!("source/{inner}/{inner}")).is_err());
+        note();
         change_some(&filesystem, "source", &mut random);
         if round % 2 == 0 {
             change_some(&filesystem, &name, &mut random);

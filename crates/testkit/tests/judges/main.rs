@@ -49,6 +49,7 @@ mod pressure;
 mod repairs;
 mod replay;
 mod statfs;
+mod subvolume_names;
 mod subvolumes;
 mod threads;
 mod trim_cuts;

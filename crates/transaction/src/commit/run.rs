@@ -3,7 +3,8 @@
 //! 1. The commit waits for the previous transaction, and for the threads of this one that wait for
 //!    the device; then it shuts out operations: no change begins any more, and the open ones end.
 //! 2. The logs of the transaction are dropped, since the commit contains all that they do. All
-//!    changes that are delayed in memory are merged into the trees. Then snapshots are made.
+//!    changes that are delayed in memory are merged into the trees. Then snapshots are made, and
+//!    their entries are merged.
 //! 3. References, block groups, chunks and root items are written into their trees, repeatedly
 //!    until nothing is left to write. No block is written to the device meanwhile: it would have to
 //!    be copied for the next round. Leaves that were written before, to free memory, are where no
@@ -75,8 +76,19 @@ impl Committer {
     /// it; if it is durable by now, nothing is done.
     #[track_caller]
     pub(crate) fn commit_transaction(&self, generation: u64) -> Result<()> {
+        self.commit_transaction_with(generation, || ())
+    }
+
+    /// Like [`Self::commit_transaction`]; calls `unblocked` as soon as the next transaction runs,
+    /// unless there is a failure before that.
+    #[track_caller]
+    pub(crate) fn commit_transaction_with(
+        &self,
+        generation: u64,
+        unblocked: impl FnOnce(),
+    ) -> Result<()> {
         self.context.state.check()?;
-        self.commit_generation(generation, CommitTrigger::Sync).map(drop)
+        self.commit_generation_with(generation, CommitTrigger::Sync, unblocked).map(drop)
     }
 
     /// Like [`Self::commit`]; on return, what the transaction freed is free. Empty block groups are
@@ -117,12 +129,26 @@ impl Committer {
 
     #[track_caller]
     fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
+        self.commit_generation_with(generation, cause, || ())
+    }
+
+    #[track_caller]
+    fn commit_generation_with(
+        &self,
+        generation: u64,
+        cause: CommitTrigger,
+        unblocked: impl FnOnce(),
+    ) -> Result<u64> {
         match self.context.state.begin_commit(generation)? {
             CommitRole::Lead(commit) => {
                 self.counts.count(cause);
-                self.lead(commit)?;
+                self.context.fail_on_error(|| self.stages(commit, unblocked))?;
             }
-            CommitRole::Joined => self.context.state.wait_durable(generation)?,
+            CommitRole::Joined => {
+                self.context.state.wait_unblocked(generation)?;
+                unblocked();
+                self.context.state.wait_durable(generation)?;
+            }
         }
         Ok(generation)
     }
@@ -137,14 +163,11 @@ impl Committer {
             && self.logs.is_empty()
     }
 
-    fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
-        self.context.fail_on_error(|| self.stages(commit))
-    }
-
-    fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
+    fn stages(&self, commit: Commit<'_, Open>, unblocked: impl FnOnce()) -> Result<()> {
         let commit = commit.exclude_writing()?.exclude_operations()?.exclude_finish()?;
         let last = self.context.fail_on_error(|| self.finish_trees(&commit))?;
         let commit = commit.unblock()?;
+        unblocked();
         self.crash_point(CrashPoint::CommitUnblocked);
         self.context.fail_on_error(|| self.write_out(&last))?;
         self.crash_point(CrashPoint::CommitAfterSuperblock);
@@ -169,10 +192,12 @@ impl Committer {
             .unreferenced_new_data()
             .iter()
             .for_each(|range| self.context.checksums.forget(range));
-        let guard = commit.transaction_guard();
-        self.hooks.merge(&Handle::new(&self.context, guard), FlushScope::All)?;
+        let handle = Handle::new(&self.context, commit.transaction_guard());
+        let merge = |handle: &Handle<'_>| self.hooks.merge(handle, FlushScope::All);
+        merge(&handle)?;
         self.crash_point(CrashPoint::CommitItemsFlushed);
-        subvolume::create_pending(&self.context, commit.generation())?;
+        subvolume::create_pending(&handle, merge)?;
+        drop(handle);
         self.write_space_and_roots(commit)?;
         self.crash_point(CrashPoint::CommitTreesFinal);
         let superblock = superblock::next(&self.context, commit.generation())?;

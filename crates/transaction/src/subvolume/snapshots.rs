@@ -1,4 +1,4 @@
-//! Snapshots: made by the commit, in one transaction with the entry that names them.
+//! Snapshots: made by the commit, in one transaction with the entry that names them, and before it.
 
 use std::mem;
 
@@ -14,28 +14,40 @@ use crate::context::TransactionContext;
 use crate::editor::{Changes, Editor};
 use crate::error::Result;
 
-/// Has the commit of the handle's transaction make a snapshot. Until then its id is announced
-/// ([`TreeRoots::wait_for_announced`](crate::TreeRoots::wait_for_announced)). The snapshot has all
-/// changes of its source that are made in this transaction.
+/// Has the commit of the handle's transaction make a snapshot, and then add its entry. The snapshot
+/// has all changes of its source that are made in this transaction, except for entries of snapshots
+/// that the commit makes after it, and its own.
 pub fn snapshot_at_commit(handle: &Handle<'_>, snapshot: NewSnapshot) {
-    let context = handle.context();
-    context.tree_roots.announce(snapshot.id);
-    context.snapshots.0.lock().push(snapshot);
+    handle.context().snapshots.0.lock().push(snapshot);
 }
 
-/// Makes the snapshots of the transaction. All of its delayed changes are in the trees.
-pub(crate) fn create_pending(context: &TransactionContext, generation: u64) -> Result<()> {
+/// Makes the snapshots of the transaction, with the handle of its commit. All delayed changes are in
+/// the trees; `merge` merges those of the entries.
+pub(crate) fn create_pending(
+    handle: &Handle<'_>,
+    merge: impl Fn(&Handle<'_>) -> Result<()>,
+) -> Result<()> {
+    let context = handle.context();
     let pending = mem::take(&mut *context.snapshots.0.lock());
-    let editor = context.editor(generation);
     for snapshot in pending {
-        let _one = context.subvolume_ids.change.lock();
-        // If the directory of its name is being deleted, it would be, too.
-        if context.tree_roots.root_item(snapshot.name.parent)?.is_some() {
-            create(context, &editor, &snapshot)?;
+        if create_if_named(handle, &snapshot)? {
+            (snapshot.add_entry)(handle);
+            merge(handle)?;
         }
-        context.tree_roots.settle_announced(snapshot.id);
     }
     Ok(())
+}
+
+/// Makes a snapshot, and returns true, unless the subvolume of its name is deleted: the snapshot
+/// would be, too.
+fn create_if_named(handle: &Handle<'_>, snapshot: &NewSnapshot) -> Result<bool> {
+    let context = handle.context();
+    let _one = context.subvolume_ids.change.lock();
+    let is_named = context.tree_roots.root_item(snapshot.name.parent)?.is_some();
+    if is_named {
+        create(context, &context.editor(handle.generation()), snapshot)?;
+    }
+    Ok(is_named)
 }
 
 fn create(context: &TransactionContext, editor: &Editor<'_>, snapshot: &NewSnapshot) -> Result<()> {

@@ -4,6 +4,7 @@ use userbtrfs_format::{Timestamp, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 use uuid::Uuid;
 
+use crate::commit::Handle;
 use crate::space::Reservation;
 
 /// The name of a subvolume in its parent.
@@ -35,6 +36,10 @@ impl SubvolumeIds {
     }
 }
 
+/// Adds the entry of a snapshot to its directory, as a delayed change of the transaction of the
+/// handle.
+pub type AddEntry = Box<dyn FnOnce(&Handle<'_>) + Send>;
+
 /// A snapshot to be made.
 pub struct NewSnapshot {
     /// The subvolume that it is a snapshot of.
@@ -51,6 +56,9 @@ pub struct NewSnapshot {
     pub read_only: bool,
     /// The space for the items that the commit changes for it.
     pub reservation: Reservation,
+    /// Called when it is made, unless the subvolume of its name is deleted. Until then the caller
+    /// keeps the name free, and the directory in place.
+    pub add_entry: AddEntry,
 }
 
 /// The snapshots that the commit of the running transaction makes.

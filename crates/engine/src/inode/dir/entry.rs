@@ -88,8 +88,7 @@ impl EntryTarget {
     /// Returns the inode that the entry `name` of `dir` leads to.
     ///
     /// The name of a subvolume leads into it only if a ROOT_REF says so. A snapshot of a subvolume
-    /// that contains others has their names but not them: such names are empty directories. The
-    /// call waits for a snapshot that is being made; the caller is in no transaction.
+    /// that contains others has their names but not them: such names are empty directories.
     pub(crate) fn resolve(
         self,
         tree_roots: &TreeRoots,
@@ -102,10 +101,7 @@ impl EntryTarget {
         };
         let empty = InodeId { subvolume: dir.subvolume, number: EMPTY_DIR };
         let key = Key::new(dir.subvolume.0, ItemKind::ROOT_REF, child.0);
-        let mut position = tree_roots.roots().search(tree_roots.store(), &key)?;
-        if !position.exact && tree_roots.wait_for_announced(child) {
-            position = tree_roots.roots().search(tree_roots.store(), &key)?;
-        }
+        let position = tree_roots.roots().search(tree_roots.store(), &key)?;
         if !position.exact {
             return Ok(empty);
         }

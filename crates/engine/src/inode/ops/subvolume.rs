@@ -12,11 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::subvolume::{self, NewSubvolume, SubvolumeName};
+use userbtrfs_transaction::subvolume::{self, AddEntry, NewSnapshot, NewSubvolume, SubvolumeName};
 use userbtrfs_transaction::{FullCommitReason, Handle, Reservation};
 use uuid::Uuid;
 
-use crate::clock;
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::entry::subvolume_name;
 use crate::inode::dir::lookup::{
@@ -26,7 +25,7 @@ use crate::inode::flush::item_limits::check_room_for_entry;
 use crate::inode::ids::{EMPTY_DIR, ROOT_DIR};
 use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
 use crate::inode::ops::namespace::Namespace;
-use crate::inode::ops::operation::{Operation, lock_entries};
+use crate::inode::ops::operation::{Operation, TxnHandle, lock_entries};
 use crate::inode::ops::orphan::{UnlinkOutcome, finish_unlink, remove_name};
 use crate::inode::ops::targets::{check_mutable, directory_to_change};
 use crate::inode::ops::unlink::{check_empty, check_removable};
@@ -58,30 +57,66 @@ struct SubvolumePlace<'a> {
 /// The entry and the inode of a directory that a subvolume replaces.
 type ReplacedDirectory = Option<(Arc<Entry>, Arc<Inode>)>;
 
-/// Adds the entry of a subvolume that `make` makes, in the transaction of the handle, and
-/// returns the id of the subvolume and the number of the transaction. `make` takes the id and
-/// the name, and checks before it changes anything.
-pub(crate) fn add_subvolume(
+/// Makes the snapshot that `new` describes, with a name in a directory, and returns its id when it is
+/// durable. `new` takes the id, the name, and what adds the entry.
+///
+/// The entries of the directory are locked until the commit has made the snapshot and added its
+/// entry, but not while it writes.
+pub(crate) fn add_snapshot(
     namespace: &Namespace,
     dir: InodeId,
     name: &[u8],
-    make: impl FnOnce(&Handle<'_>, TreeId, SubvolumeName) -> Result<()>,
-) -> Result<(TreeId, u64)> {
+    new: impl FnOnce(TreeId, SubvolumeName, AddEntry) -> NewSnapshot,
+) -> Result<TreeId> {
     check_new_name(name)?;
+    let transactions = namespace.inodes.transactions()?;
     let dir = directory_to_change(namespace, dir)?;
     let reservation = namespace.inodes.reserve_for_name(ADD_ITEMS)?;
-    let _locked = dir.lock_entries();
-    check_absent(&namespace.inodes, &dir, name)?;
-    check_room_for_entry(&namespace.inodes, &dir, name)?;
+    let locked = dir.lock_entries();
+    let index = index_for_subvolume(namespace, &dir, name)?;
     let reservation = reservation.ok_or(Error::NoSpace)?;
-    let index = take_index(&namespace.inodes, &dir)?;
     let operation = Operation::begin(&namespace.inodes)?;
     let id = subvolume::take_id(&operation.handle)?;
-    make(&operation.handle, id, name_in(&dir, index, name))?;
-    operation.add_entry(&dir, &subvolume_entry(&operation, index, name, id));
+    let entry = SnapshotEntry { dir: Arc::clone(&dir), index, name: name.to_vec(), id };
+    let inodes = Arc::downgrade(&namespace.inodes);
+    let add_entry = move |handle: &Handle<'_>| {
+        // The caller waits for the commit, unless that has failed.
+        if let Some(inodes) = inodes.upgrade() {
+            entry.add(&inodes, handle, reservation);
+        }
+    };
+    let snapshot = new(id, name_in(&dir, index, name), Box::new(add_entry));
+    subvolume::snapshot_at_commit(&operation.handle, snapshot);
     operation.require_commit(FullCommitReason::Subvolume);
-    operation.hold(&dir, Some(reservation));
-    Ok((id, operation.generation()))
+    let generation = operation.generation();
+    drop(operation);
+    transactions.commit_transaction_with(generation, || drop(locked))?;
+    Ok(id)
+}
+
+/// The entry of a snapshot that is not made yet.
+struct SnapshotEntry {
+    dir: Arc<Inode>,
+    index: u64,
+    name: Vec<u8>,
+    id: TreeId,
+}
+
+impl SnapshotEntry {
+    /// Adds the entry in the commit, which has made the snapshot.
+    fn add(self, inodes: &Inodes, handle: &Handle<'_>, reservation: Reservation) {
+        let operation = Operation::begin_in(inodes, TxnHandle::Before(handle));
+        let entry = subvolume_entry(&operation, self.index, &self.name, self.id);
+        operation.add_entry(&self.dir, &entry);
+        operation.hold(&self.dir, Some(reservation));
+    }
+}
+
+/// Returns the index for the name of a new subvolume in a directory, whose entries are locked.
+fn index_for_subvolume(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<u64> {
+    check_absent(&namespace.inodes, dir, name)?;
+    check_room_for_entry(&namespace.inodes, dir, name)?;
+    take_index(&namespace.inodes, dir)
 }
 
 /// Creates an empty subvolume, whose root directory inherits from the directory of its name as
@@ -92,21 +127,29 @@ pub(crate) fn create_subvolume(
     name: &[u8],
     new: &NewInode<'_>,
 ) -> Result<TreeId> {
+    check_new_name(name)?;
     let parent = directory_to_change(namespace, dir)?;
     check_new_xattrs(&namespace.inodes, new.xattrs)?;
     let inherited = new.inherited_from(&namespace.inodes, &parent)?;
     let new = &NewInode { mode: inherited.mode, ..*new };
-    let now = clock::now();
-    let (id, _) = add_subvolume(namespace, dir, name, |handle, id, name| {
-        let mut item = new.item(&parent.item(), handle.generation(), now);
-        item.nlink = 1;
-        let property = inherited.props.give(&mut item).into_iter();
-        let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
-        let items = root_dir_items(&item, xattrs);
-        let uuid = Uuid::new_v4();
-        let new = NewSubvolume { id, name, uuid, created: now, items };
-        Ok(subvolume::create(handle, &new)?)
-    })?;
+    let reservation = namespace.inodes.reserve_for_name(ADD_ITEMS)?;
+    let _locked = parent.lock_entries();
+    let index = index_for_subvolume(namespace, &parent, name)?;
+    let reservation = reservation.ok_or(Error::NoSpace)?;
+    let operation = Operation::begin(&namespace.inodes)?;
+    let created = operation.now;
+    let mut item = new.item(&parent.item(), operation.generation(), created);
+    item.nlink = 1;
+    let property = inherited.props.give(&mut item).into_iter();
+    let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
+    let items = root_dir_items(&item, xattrs);
+    let id = subvolume::take_id(&operation.handle)?;
+    let place = name_in(&parent, index, name);
+    let new = NewSubvolume { id, name: place, uuid: Uuid::new_v4(), created, items };
+    subvolume::create(&operation.handle, &new)?;
+    operation.add_entry(&parent, &subvolume_entry(&operation, index, name, id));
+    operation.require_commit(FullCommitReason::Subvolume);
+    operation.hold(&parent, Some(reservation));
     Ok(id)
 }
 

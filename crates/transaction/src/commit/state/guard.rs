@@ -94,6 +94,18 @@ impl TransactionState {
         self.state.lock().is_durable(generation)
     }
 
+    /// Waits until the transaction after `generation` runs. Does not begin the commit.
+    #[track_caller]
+    pub(crate) fn wait_unblocked(&self, generation: u64) -> Result<(), Failed> {
+        let _held = Held::acquire(in_transaction());
+        let mut state = self.state.lock();
+        while self.generation() <= generation {
+            state.check()?;
+            self.events.unblocked.wait_idle(&mut state);
+        }
+        Ok(())
+    }
+
     /// Waits until the superblock of transaction `generation` is durable. Does not begin its
     /// commit.
     ///
