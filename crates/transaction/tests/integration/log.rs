@@ -16,8 +16,8 @@ use userbtrfs_testkit::devices::{Event, RecordingDevice, SparseImage};
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_testkit::random::Random;
 use userbtrfs_transaction::{
-    FullCommitReason, HandleKind, LogFailure, LogTransId, LogWriter, SpaceKind, TransactionManager,
-    TransactionOptions,
+    FullCommitReason, Handle, HandleKind, LogFailure, LogSyncPhase, LogSyncer, LogTransId,
+    LogWriter, SpaceKind, TransactionManager, TransactionOptions,
 };
 
 use self::read::{Items, read_log, shows};
@@ -51,9 +51,18 @@ fn log(
     subvolume: TreeId,
     edits: &mut [ItemEdit],
 ) -> Result<(), LogFailure> {
+    log_as(transactions, subvolume, edits, &mut ())
+}
+
+fn log_as(
+    transactions: &TransactionManager,
+    subvolume: TreeId,
+    edits: &mut [ItemEdit],
+    member: &mut dyn LogSyncer,
+) -> Result<(), LogFailure> {
     let handle = transactions.start(HandleKind::Operation).unwrap();
     let log_transid = put(transactions.logs(&handle)?, subvolume, edits)?;
-    transactions.sync_log(&handle, log_transid, None, &mut ())
+    transactions.sync_log(&handle, log_transid, None, member)
 }
 
 fn put(

@@ -91,15 +91,69 @@ fn synced_items_are_on_device_whatever_other_threads_do() {
     shows(&device.image(), TreeId::FS, &attributes(all, 100));
 }
 
+/// The threads that sync, and how many of them wait for the device or for another thread.
+struct Crowd {
+    running: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// A thread in a sync.
+struct InSync<'a> {
+    crowd: &'a Crowd,
+    is_waiting: bool,
+}
+
+impl Crowd {
+    /// Waits until all threads but one are in a sync, past their changes: one leads, and the
+    /// others have joined its log commit or the next one.
+    fn gather(&self) {
+        until(|| {
+            let running = self.running.load(Ordering::Acquire);
+            self.waiting.load(Ordering::Acquire) + 1 >= running
+        });
+    }
+}
+
+impl LogSyncer for InSync<'_> {
+    fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason> {
+        Ok(())
+    }
+
+    fn finish_io(&mut self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
+        Ok(())
+    }
+
+    fn waited(&mut self, _phase: LogSyncPhase) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            self.crowd.waiting.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for InSync<'_> {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            self.crowd.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Each flush is held until the other threads sync, too, however slowly they run.
 #[test]
 fn concurrent_syncs_share_superblocks() {
+    const TURNS: u64 = 20;
     let supers = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&supers);
+    let waiting = AtomicU64::new(0);
+    let crowd = Arc::new(Crowd { running: AtomicU64::new(THREADS), waiting });
+    let gathered = Arc::clone(&crowd);
     let watch = move |batch: &[Request]| {
         if written_superblock(batch).is_some() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         if batch.iter().any(|request| matches!(request, Request::Flush)) {
+            gathered.gather();
+            // Those that are about to sleep do so.
             thread::sleep(Duration::from_millis(2));
         }
     };
@@ -108,19 +162,22 @@ fn concurrent_syncs_share_superblocks() {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let transactions = &transactions;
+            let crowd = &*crowd;
             scope.spawn(move || {
-                for turn in 0..20 {
+                for turn in 0..TURNS {
                     let mut edits = attributes([thread * 1000 + turn], 100);
-                    log(transactions, TreeId::FS, &mut edits).unwrap();
+                    let mut member = InSync { crowd, is_waiting: false };
+                    log_as(transactions, TreeId::FS, &mut edits, &mut member).unwrap();
                 }
+                crowd.running.fetch_sub(1, Ordering::AcqRel);
             });
         }
     });
     let stats = transactions.log_stats();
     println!("{stats:?}");
-    assert_eq!(stats.log_commits + stats.shared, THREADS * 20);
+    assert_eq!(stats.log_commits + stats.shared, THREADS * TURNS);
     assert_eq!(supers.load(Ordering::Relaxed), stats.log_commits);
-    assert!(stats.log_commits < THREADS * 20 / 3, "{} log commits", stats.log_commits);
+    assert!(stats.log_commits < THREADS * TURNS / 3, "{} log commits", stats.log_commits);
     assert!(stats.waits_for_log_commit > 0);
 }
 
