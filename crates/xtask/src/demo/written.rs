@@ -43,13 +43,34 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
         edit.of_directory(source)?;
     }
     demo.call(&["ls", "-l"], &[&image, Path::new("/edited")])?;
-    demo.call(&["df"], &[&image])?;
+    show_reflink(demo, &image)?;
     show_snapshot(demo, &image)?;
     mounted::show(demo, &image, source)?;
     let expected = walk(source)?;
     judge(demo, &image, &expected)?;
     let extracted = demo.extract(&image)?;
     verify("the directory", &expected, &extracted, demo.begun)
+}
+
+/// Makes a copy that shares the data of its source, and so takes no space for data; removes it.
+fn show_reflink(demo: &Demo, image: &Path) -> Result<()> {
+    let copy = Path::new("/reflink");
+    let before = data_in_use(demo, image)?;
+    demo.call(&["cp", "--reflink=always"], &[image, Path::new("/program"), copy])?;
+    let after = data_in_use(demo, image)?;
+    ensure!(after == before, "a reflink takes space: {after} bytes of data, {before} before");
+    println!("The copy takes no space for data.");
+    demo.call(&["rm"], &[image, copy])
+}
+
+/// Shows the use of space; returns the bytes of data.
+fn data_in_use(demo: &Demo, image: &Path) -> Result<u64> {
+    let output = demo.show_call(&["df", "--raw"], &[image])?;
+    ensure!(output.status.success(), "userbtrfs df: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let data = text.lines().find(|line| line.starts_with("Data, "));
+    let used = data.and_then(|line| line.split_once("used=")).context("df shows data")?.1;
+    used.parse().with_context(|| format!("df shows {used} bytes"))
 }
 
 /// Makes a snapshot, lists it, and deletes it.
