@@ -151,7 +151,7 @@ impl TransactionContext {
     /// `references` references and for those and the checksums that are not in their trees yet: a
     /// long transaction would outgrow the global reserve.
     pub(crate) fn commit_overhead(&self, references: u64, policy: ReservePolicy) -> u64 {
-        let references = references.saturating_add(self.refs.len() as u64);
+        let references = references.saturating_add(self.refs.references() as u64);
         let checksums = CHECKSUM_FACTOR * self.checksums.bytes() as u64;
         self.space.commit_overhead(references, checksums, policy)
     }

@@ -7,6 +7,7 @@ mod device;
 mod failing;
 mod fragmented;
 mod full;
+mod full_sharing;
 mod landing;
 mod listing;
 mod model;

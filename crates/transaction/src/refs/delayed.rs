@@ -92,8 +92,10 @@ enum Slot {
 
 /// The approximate size of a head in memory that is a slot of its own, in a map that is half full.
 const SLOT_BYTES: usize = 2 * size_of::<(Logical, Slot)>();
-/// The approximate size of any other head.
+/// The approximate size of any other head, with one change.
 const HEAD_BYTES: usize = 256;
+/// The approximate size of each further change, in a list that is half full.
+const CHANGE_BYTES: usize = 2 * size_of::<(Backref, i64)>();
 
 impl Slot {
     fn of(head: Head) -> Self {
@@ -123,7 +125,15 @@ impl Slot {
     fn bytes(&self) -> usize {
         match self {
             Self::Block { .. } | Self::Left { .. } => SLOT_BYTES,
-            Self::Other(_) => HEAD_BYTES,
+            Self::Other(_) => HEAD_BYTES + (self.references() - 1) * CHANGE_BYTES,
+        }
+    }
+
+    /// Returns the number of references that change, at least 1.
+    fn references(&self) -> usize {
+        match self {
+            Self::Block { .. } | Self::Left { .. } => 1,
+            Self::Other(head) => head.changes.as_slice().len().max(1),
         }
     }
 }
@@ -151,6 +161,8 @@ struct State {
     heads: BTreeMap<Logical, Slot>,
     /// The approximate size of the heads in memory.
     bytes: usize,
+    /// The number of references that change, by all heads: many files can share one extent.
+    references: usize,
     /// The references in the extent tree, once it has the heads that were taken; those of an extent
     /// that this transaction allocated are not here before its head is taken.
     known: HashMap<Logical, BlockRefs, ShortKeys>,
@@ -293,6 +305,11 @@ impl DelayedRefs {
         self.state.lock().heads.len()
     }
 
+    /// Returns the number of references that change, at least one for each head.
+    pub fn references(&self) -> usize {
+        self.state.lock().references
+    }
+
     /// Returns their approximate size in memory.
     pub fn bytes(&self) -> usize {
         self.state.lock().bytes
@@ -343,6 +360,7 @@ impl State {
         let logical = head.logical();
         let slot = Slot::of(head);
         self.bytes += slot.bytes();
+        self.references += slot.references();
         let before = self.heads.insert(logical, slot);
         assert!(before.is_none(), "it was taken before it was changed");
     }
@@ -350,6 +368,7 @@ impl State {
     fn take(&mut self, logical: Logical) -> Option<Head> {
         let slot = self.heads.remove(&logical)?;
         self.bytes -= slot.bytes();
+        self.references -= slot.references();
         Some(slot.into_head(logical))
     }
 

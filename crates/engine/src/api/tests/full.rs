@@ -5,7 +5,7 @@ use userbtrfs_mkfs::Profile;
 use super::*;
 
 /// Writes a file until nothing fits any more; returns its size.
-fn fill(lab: &Lab, name: &str) -> u64 {
+pub(super) fn fill(lab: &Lab, name: &str) -> u64 {
     let file = lab.create(name);
     let bytes = pattern(1, 1 << 20);
     let mut end = 0;
@@ -154,7 +154,7 @@ fn preallocation_over_dirty_data_uses_its_reserved_space() {
 }
 
 /// Creates small files until there is no space for the metadata of one more; returns how many.
-fn fill_metadata(lab: &Lab) -> usize {
+pub(super) fn fill_metadata(lab: &Lab) -> usize {
     let value = [7; 3000];
     let make = |at: usize| {
         let file = lab.fs.root().create(format!("small {at}").as_bytes(), 0o644)?;

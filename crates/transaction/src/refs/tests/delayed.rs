@@ -180,3 +180,23 @@ fn fresh_blocks_take_few_bytes_again_once_changes_cancel_out() {
     assert_eq!(taken.filter(|head| head.fresh && head.changes.is_empty()).count(), 1);
     assert_eq!(refs.bytes(), 0);
 }
+
+/// Clones give one extent of data very many: each needs an item, and memory.
+#[test]
+fn references_of_one_extent_are_counted_each() {
+    let refs = DelayedRefs::default();
+    let extent = Extent::Data { logical: BLOCK, len: 4096 };
+    let by = |add, inode| {
+        let backref = Backref::File { root: TreeId::FS, inode, offset: 0 };
+        refs.change(&RefChange { add, extent, backref });
+    };
+    by(true, 0);
+    let bytes = refs.bytes();
+    (1..1000).for_each(|inode| by(true, inode));
+    assert_eq!((refs.len(), refs.references()), (1, 1000));
+    assert!(refs.bytes() >= bytes + 999 * size_of::<Backref>());
+    (1..1000).for_each(|inode| by(false, inode));
+    assert_eq!((refs.references(), refs.bytes()), (1, bytes));
+    refs.take_next().expect("a change");
+    assert_eq!((refs.references(), refs.bytes()), (0, 0));
+}
