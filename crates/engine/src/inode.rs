@@ -47,7 +47,6 @@ pub(crate) use incore::changed_ranges::EXTENTS_MAX;
 pub(crate) use incore::extent_map::{ExtentMap, ExtentMapKind, InlineData};
 pub(crate) use incore::inode::{InMemory, Inode};
 pub(crate) use inodes::{Inodes, InodesOptions};
-pub(crate) use log_state::range_set::{Coalesced, RangeSet};
 pub(crate) use log_state::tracker::{LogMode, LoggedState, PreviousLogState, RemovedName};
 pub(crate) use ops::create::{NewInode, NewKind};
 pub(crate) use ops::file_extents::FileChange;

@@ -12,6 +12,7 @@
 //! | `free_tree` | the free space tree                                               |
 //! | `checksums` | checksums of data: pending, and in their tree                     |
 //! | `drop_tree` | dropping the trees of deleted subvolumes                          |
+//! | `range_set` | sets of numbers stored as ranges                                  |
 //! | `roots`     | the trees, found by number                                        |
 //! | `subvolume` | creation, snapshots and deletion of subvolumes                    |
 
@@ -32,6 +33,7 @@ mod log;
 mod manager;
 mod mountable;
 mod options;
+mod range_set;
 mod roots;
 mod space;
 mod units;
@@ -47,6 +49,7 @@ pub use log::{
 };
 pub use manager::TransactionManager;
 pub use options::TransactionOptions;
+pub use range_set::{Coalesced, RangeSet};
 pub use refs::FileExtentRef;
 pub use roots::TreeRoots;
 pub use space::discard::Discards;

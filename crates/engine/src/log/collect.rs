@@ -38,7 +38,9 @@ use smallvec::SmallVec;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
 use userbtrfs_sync::{Arc, thread};
-use userbtrfs_transaction::{FullCommitReason, LogTransId, LogWriter, PendingIoToken};
+use userbtrfs_transaction::{
+    Coalesced, FullCommitReason, LogTransId, LogWriter, PendingIoToken, RangeSet,
+};
 
 use super::draft::{self, LogItemBatches, keys_of};
 use super::trace::LogVolume;
@@ -47,8 +49,8 @@ use crate::error::{Error, InodeId};
 use crate::inode::dir;
 use crate::inode::ops;
 use crate::inode::{
-    COMPRESSION_FLAGS, Coalesced, EntryTarget, IndexedLink, Inode, Inodes, Link, LogMode,
-    NamesToLog, PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
+    COMPRESSION_FLAGS, EntryTarget, IndexedLink, Inode, Inodes, Link, LogMode, NamesToLog,
+    PreviousLogState, ROOT_DIR, RemovedName,
 };
 
 /// The number of pending item changes above which they are applied to the log tree.

@@ -19,14 +19,14 @@ use userbtrfs_format::{
     FileExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key, Logical, RegularExtent,
 };
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::FullCommitReason;
+use userbtrfs_transaction::{FullCommitReason, RangeSet};
 use userbtrfs_volume::Range;
 
 use super::collect::{InodeLogger, LogResult};
 use super::draft::keys_of;
 use crate::data::{BackingExtents, ExtentMaps, OrderedExtents, SectorChecksums};
 use crate::inode::ops;
-use crate::inode::{EXTENTS_MAX, ExtentMap, ExtentMapKind, Inode, RangeSet};
+use crate::inode::{EXTENTS_MAX, ExtentMap, ExtentMapKind, Inode};
 use crate::units::{SECTOR, sector_end};
 
 /// Bytes of data whose checksums are looked up at once.

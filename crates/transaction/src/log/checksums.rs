@@ -6,19 +6,20 @@
 //!    items that can be extended.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 use userbtrfs_btree::{Change, Edit};
 use userbtrfs_format::{Geometry, Key, Logical};
 
 use crate::checksums::{self, Form};
+use crate::range_set::RangeSet;
 
 /// The checksums in a log, as tracked in memory.
 #[derive(Debug, Default)]
 pub(super) struct LoggedChecksums {
-    /// The sectors whose checksums are in a log: the start of each range and its end. Ranges do not
-    /// touch.
-    ranges: BTreeMap<u64, u64>,
+    /// The sectors whose checksums are in a log.
+    sectors: RangeSet,
     /// The items that can be extended: the end of each and its start.
     open: BTreeMap<u64, u64>,
 }
@@ -39,9 +40,6 @@ pub(super) struct ChecksumEdit<'a> {
 
 /// Changes in the order of their keys, usually one.
 type ChecksumEdits<'a> = SmallVec<[ChecksumEdit<'a>; 1]>;
-
-/// Starts and ends of ranges, usually few.
-type Ranges = SmallVec<[(u64, u64); 2]>;
 
 impl Edit for ChecksumEdit<'_> {
     fn key(&self) -> Key {
@@ -66,22 +64,13 @@ impl LoggedChecksums {
     ) -> ChecksumEdits<'a> {
         let start = logical.0;
         let end = form.end(logical.0, stored.len());
-        let mut new = Ranges::new();
-        let mut at = start;
-        for (known, known_end) in self.touching(start, end) {
-            if at < known {
-                new.push((at, known));
-            }
-            at = at.max(known_end);
-        }
-        if at < end {
-            new.push((at, end));
-        }
-        self.enter(start, end);
+        let new: SmallVec<[Range<u64>; 2]> = self.sectors.gaps(start..end).collect();
+        self.sectors.insert(start..end);
         let index = |at| form.index(start, at);
         let mut edits = ChecksumEdits::new();
-        for (from, to) in new {
-            self.assign(from, &stored[index(from)..index(to)], form, &mut edits);
+        for range in new {
+            let stored = &stored[index(range.start)..index(range.end)];
+            self.assign(range.start, stored, form, &mut edits);
         }
         edits
     }
@@ -109,24 +98,6 @@ impl LoggedChecksums {
 
     /// Returns true if all sectors between two addresses were added.
     pub(super) fn has(&self, start: u64, end: u64) -> bool {
-        self.ranges.range(..=start).next_back().is_some_and(|(_, &to)| end <= to)
-    }
-
-    /// Returns the ranges that a range overlaps or touches.
-    fn touching(&self, start: u64, end: u64) -> Ranges {
-        let before = self.ranges.range(..start).next_back().filter(|&(_, &to)| to >= start);
-        let within = self.ranges.range(start..=end);
-        before.into_iter().chain(within).map(|(&from, &to)| (from, to)).collect()
-    }
-
-    fn enter(&mut self, mut start: u64, mut end: u64) {
-        for (from, to) in self.touching(start, end) {
-            self.ranges.remove(&from);
-            start = start.min(from);
-            end = end.max(to);
-        }
-        if start < end {
-            self.ranges.insert(start, end);
-        }
+        self.sectors.contains(&(start..end))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::inode::log_state::range_set::RangeSet;
+use userbtrfs_transaction::RangeSet;
 
 /// The most extents of a file that are logged at once.
 pub(crate) const EXTENTS_MAX: usize = 1 << 15;
@@ -25,7 +25,7 @@ impl ChangedRanges {
     pub(in crate::inode) fn insert(&mut self, transaction: u64, range: Range<u64>) {
         self.turn_to(transaction);
         self.ranges.insert(range);
-        if self.ranges.len() > EXTENTS_MAX {
+        if self.ranges.count() > EXTENTS_MAX {
             self.ranges = RangeSet::all();
         }
     }
@@ -59,11 +59,11 @@ mod tests {
         let mut changed = ChangedRanges::default();
         let most = EXTENTS_MAX as u64;
         (0..most).for_each(|at| changed.insert(7, 2 * at..2 * at + 1));
-        assert_eq!(changed.ranges.len(), EXTENTS_MAX);
+        assert_eq!(changed.ranges.count(), EXTENTS_MAX);
         changed.insert(7, 2 * most..2 * most + 1);
         assert_eq!(changed.take(7), RangeSet::all());
         changed.insert(7, 0..1);
-        assert_eq!(changed.ranges.len(), 1);
+        assert_eq!(changed.ranges.count(), 1);
         assert_eq!(changed.take(8), RangeSet::default());
     }
 }

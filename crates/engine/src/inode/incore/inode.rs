@@ -18,11 +18,11 @@ use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp}
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
+use userbtrfs_transaction::RangeSet;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::dcache::{DentryBudget, DentryCache};
 use crate::inode::incore::changed_ranges::ChangedRanges;
-use crate::inode::log_state::range_set::RangeSet;
 use crate::inode::log_state::tracker::ChangeVersion;
 use crate::inode::pending::deferred_dir_items::DeferredDirItems;
 use crate::inode::pending::delayed_items::{Delayed, DelayedItems, RefIndex};

@@ -28,12 +28,11 @@ use smallvec::SmallVec;
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::{Class, Mutex};
-use userbtrfs_transaction::{FullCommitReason, LogTransId};
+use userbtrfs_transaction::{Coalesced, FullCommitReason, LogTransId, RangeSet};
 
 use crate::error::InodeId;
 use crate::inode::log_state::few::Few;
 use crate::inode::log_state::freeze::{NamespaceFreeze, NamespaceFreezes};
-use crate::inode::log_state::range_set::{Coalesced, RangeSet};
 
 /// The most lost names that are noted.
 const NOTES_MAX: usize = 1 << 18;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use userbtrfs_format::{ItemKind, Key};
+use userbtrfs_transaction::RangeSet;
 
 use crate::log::items::KeyRange;
 
@@ -17,7 +18,7 @@ pub(super) struct Missing {
     /// Keys of blocks that cannot be read.
     gaps: Vec<KeyRange>,
     /// By inode: the ranges of damaged items.
-    ranges: BTreeMap<u64, Vec<Range<u64>>>,
+    ranges: BTreeMap<u64, RangeSet>,
 }
 
 impl Missing {
@@ -30,24 +31,16 @@ impl Missing {
     }
 
     pub(super) fn add_range(&mut self, inode: u64, range: Range<u64>) {
-        self.ranges.entry(inode).or_default().push(range);
+        self.ranges.entry(inode).or_default().insert(range);
     }
 
     /// Returns what is missing of a file of this size, in order and without overlaps.
     pub(super) fn in_file(&self, inode: u64, size: u64) -> Vec<Range<u64>> {
         let gaps = self.gaps.iter().filter_map(|gap| in_gap(gap, inode));
-        let ranges = gaps.chain(self.ranges.get(&inode).into_iter().flatten().cloned());
-        let mut ranges: Vec<_> = ranges.map(|it| it.start..it.end.min(size)).collect();
-        ranges.retain(|range| range.start < range.end);
-        ranges.sort_by_key(|range| range.start);
-        let mut joined: Vec<Range<u64>> = Vec::new();
-        for range in ranges {
-            match joined.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => joined.push(range),
-            }
-        }
-        joined
+        let mut missing = self.ranges.get(&inode).cloned().unwrap_or_default();
+        missing.extend(gaps);
+        missing.remove(size..u64::MAX);
+        missing.iter().collect()
     }
 }
 

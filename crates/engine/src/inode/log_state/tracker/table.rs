@@ -76,9 +76,9 @@ impl Table {
             return;
         }
         let entries = self.inodes.entry(dir).or_default().entries();
-        let runs = entries.gone.len();
+        let runs = entries.gone.count();
         entries.gone.insert(lost.index..lost.index + 1);
-        self.notes += entries.gone.len().saturating_sub(runs);
+        self.notes += entries.gone.count().saturating_sub(runs);
         if survives || is_logged {
             entries.leave(lost.hash, inode.number);
             self.inodes.entry(inode).or_default().lost.push(lost);
