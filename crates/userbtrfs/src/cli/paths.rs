@@ -1,9 +1,9 @@
 //! The paths of a verb, on which it acts one after the other.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 
 use super::report::ExitStatus;
@@ -87,36 +87,81 @@ fn below(
     Ok(())
 }
 
-/// The destination of sources: a directory in which each keeps its name, or one new name.
-pub(crate) struct Destination<'a> {
-    path: &'a [u8],
-    into: bool,
+/// The destination of sources: a directory in which each keeps its name, or one new name. `D` is
+/// the directory, as the verb needs it.
+pub(crate) struct Destination<'a, D = ()> {
+    path: &'a OsStr,
+    /// The directory that the path leads to, if it leads to one.
+    dir: Option<D>,
+}
+
+/// The place of one source at a destination.
+pub(crate) enum Placement<'a, D> {
+    /// The new name that the path of the destination is.
+    New,
+    /// A name in the directory: that of the source, with the path.
+    Within { dir: &'a D, name: &'a [u8], path: Vec<u8> },
+    /// The directory itself, since the source has no name to keep.
+    Directory(&'a D),
+}
+
+impl<'a, D> Destination<'a, D> {
+    /// Splits the destination, which is the last path, from the sources; `dir_at` returns the
+    /// directory that it leads to, if it leads to one. There must be one for several sources.
+    pub(crate) fn split_by(
+        paths: &'a [OsString],
+        dir_at: impl FnOnce(&'a OsStr) -> Result<Option<D>>,
+    ) -> Result<(&'a [OsString], Self)> {
+        let (path, sources) = paths.split_last().context("no destination")?;
+        let dir = dir_at(path)?;
+        if sources.len() > 1 && dir.is_none() {
+            bail!("{}: not a directory", shown(path));
+        }
+        Ok((sources, Self { path, dir }))
+    }
+
+    /// Returns the path as it was given.
+    pub(crate) fn path(&self) -> &'a OsStr {
+        self.path
+    }
+
+    /// Returns the place of a source.
+    pub(crate) fn place_of<'s>(&'s self, source: &'s [u8]) -> Placement<'s, D> {
+        match (&self.dir, last_name(source)) {
+            (None, _) => Placement::New,
+            (Some(dir), None) => Placement::Directory(dir),
+            (Some(dir), Some(name)) => {
+                let path = join_path(self.path.as_encoded_bytes(), name);
+                Placement::Within { dir, name, path }
+            }
+        }
+    }
 }
 
 impl<'a> Destination<'a> {
-    /// Splits the destination, which is the last path, from the sources. With `never_into` it is
-    /// the new name even if it is a directory.
+    /// Splits the destination in the image, which is the last path, from the sources. With
+    /// `never_into` it is the new name even if it is a directory.
     pub(crate) fn split(
         filesystem: &Filesystem,
         paths: &'a [OsString],
         never_into: bool,
     ) -> Result<(&'a [OsString], Self)> {
-        let (last, sources) = paths.split_last().context("no destination")?;
-        let path = last.as_encoded_bytes();
-        let into = !never_into && filesystem.metadata(path).is_ok_and(|found| found.is_dir());
-        if sources.len() > 1 && !into {
-            bail!("{}: not a directory", shown(last));
-        }
-        Ok((sources, Self { path, into }))
+        Self::split_by(paths, |path| {
+            let is_dir = || {
+                let found = filesystem.metadata(path.as_encoded_bytes());
+                found.is_ok_and(|found| found.is_dir())
+            };
+            Ok((!never_into && is_dir()).then_some(()))
+        })
     }
 
-    /// Returns the path to which a source is moved or linked.
+    /// Returns the path to which a source is moved or linked; fails if it has no name to keep.
     pub(crate) fn of(&self, source: &[u8]) -> Result<Vec<u8>> {
-        if !self.into {
-            return Ok(self.path.to_vec());
+        match self.place_of(source) {
+            Placement::New => Ok(self.path.as_encoded_bytes().to_vec()),
+            Placement::Within { path, .. } => Ok(path),
+            Placement::Directory(()) => bail!("source has no file name"),
         }
-        let name = last_name(source).ok_or_else(|| anyhow!("source has no file name"))?;
-        Ok(join_path(self.path, name))
     }
 }
 

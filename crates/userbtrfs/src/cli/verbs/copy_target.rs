@@ -1,18 +1,18 @@
 //! The copy that `put`, `cp`, `get` and `mkfs --rootdir` share, and its destination in an image.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::copy::{Copier, CopyError, CopyOptions, ImageTarget, Progress};
-use userbtrfs::{Dir, Error, Filesystem, Quoted, join_path};
+use userbtrfs::{Dir, Error, Filesystem, Quoted};
 
 use crate::cli::args::Global;
 use crate::cli::host::progress::{finish, while_watched};
 use crate::cli::host::signals::raise_open_files;
-use crate::cli::paths::last_name;
+use crate::cli::paths::{Destination, Placement};
 use crate::cli::report::{self, print_error};
 use crate::cli::text::shown;
 
@@ -54,9 +54,7 @@ fn show(global: &Global, source: &Path, copy: &Path) {
 /// The destination of the sources.
 pub(in crate::cli) struct Target<'a> {
     filesystem: &'a Filesystem,
-    path: &'a OsStr,
-    /// The directory that the path leads to, if it leads to one.
-    into: Option<Dir>,
+    destination: Destination<'a, Dir>,
 }
 
 /// The kind of a source.
@@ -86,21 +84,19 @@ impl Place {
 }
 
 impl<'a> Target<'a> {
-    /// Opens the destination, which must be a directory if there are several sources.
-    pub(in crate::cli) fn new(
+    /// Splits the destination, which is the last path, from the sources, and opens it.
+    pub(in crate::cli) fn split(
         filesystem: &'a Filesystem,
-        path: &'a OsStr,
-        sources: usize,
-    ) -> Result<Self> {
-        let into = match filesystem.open_dir(path.as_encoded_bytes()) {
-            Ok(dir) => Some(dir),
-            Err(Error::NotFound | Error::NotADirectory) => None,
-            Err(error) => return Err(error).with_context(|| shown(path)),
-        };
-        if sources > 1 && into.is_none() {
-            bail!("{}: not a directory", shown(path));
-        }
-        Ok(Self { filesystem, path, into })
+        paths: &'a [OsString],
+    ) -> Result<(&'a [OsString], Self)> {
+        let (sources, destination) = Destination::split_by(paths, |path| {
+            match filesystem.open_dir(path.as_encoded_bytes()) {
+                Ok(dir) => Ok(Some(dir)),
+                Err(Error::NotFound | Error::NotADirectory) => Ok(None),
+                Err(error) => Err(error).with_context(|| shown(path)),
+            }
+        })?;
+        Ok((sources, Self { filesystem, destination }))
     }
 
     /// Returns the destination of a source. If the source has no name to keep, its entries are
@@ -108,19 +104,21 @@ impl<'a> Target<'a> {
     ///
     /// A missing destination that ends with a slash is accepted only for a directory.
     pub(in crate::cli) fn of(&self, source: &OsStr, kind: SourceKind) -> Result<Place> {
-        let path = self.path.as_encoded_bytes();
-        match (self.into.clone(), last_name(source.as_encoded_bytes())) {
-            (Some(dir), Some(name)) => {
-                Ok(Place { dir, name: Some(name.to_vec()), path: join_path(path, name) })
+        let path = self.destination.path().as_encoded_bytes();
+        match self.destination.place_of(source.as_encoded_bytes()) {
+            Placement::Within { dir, name, path } => {
+                Ok(Place { dir: dir.clone(), name: Some(name.to_vec()), path })
             }
-            (Some(dir), None) => Ok(Place { dir, name: None, path: path.to_vec() }),
-            (None, _) => {
+            Placement::Directory(dir) => {
+                Ok(Place { dir: dir.clone(), name: None, path: path.to_vec() })
+            }
+            Placement::New => {
                 let parent = match kind {
                     SourceKind::Directory => self.filesystem.open_parent(path),
                     SourceKind::File => self.filesystem.open_parent_of_file(self.through(path)?),
                     SourceKind::Other => self.filesystem.open_parent_of_file(path),
                 };
-                let (dir, name) = parent.with_context(|| shown(self.path))?;
+                let (dir, name) = parent.with_context(|| self.shown())?;
                 Ok(Place { dir, name: Some(name), path: path.to_vec() })
             }
         }
@@ -133,14 +131,14 @@ impl<'a> Target<'a> {
         for followed in 0..=LINKS_MAX {
             let found = match self.filesystem.lookup_no_follow(&path) {
                 Err(Error::NotFound) if followed > 0 => {
-                    bail!("{}: not writing through dangling symlink", shown(self.path))
+                    bail!("{}: not writing through dangling symlink", self.shown())
                 }
                 Err(_) => return Ok(path),
                 Ok(found) => found,
             };
             let metadata = found.metadata()?;
             if !metadata.is_symlink() {
-                ensure!(metadata.is_file(), "{}: not a regular file", shown(self.path));
+                ensure!(metadata.is_file(), "{}: not a regular file", self.shown());
                 return Ok(path);
             }
             let target = found.read_link()?;
@@ -148,6 +146,11 @@ impl<'a> Target<'a> {
             path =
                 if target.starts_with(b"/") { target } else { [&path[..parent], &target].concat() };
         }
-        Err(Error::SymlinkLoop).with_context(|| shown(self.path))
+        Err(Error::SymlinkLoop).with_context(|| self.shown())
+    }
+
+    /// Returns the path of the destination, for messages.
+    fn shown(&self) -> String {
+        shown(self.destination.path())
     }
 }

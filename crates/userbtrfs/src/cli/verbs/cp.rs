@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use userbtrfs::copy::{CopyOptions, ImageSource, Keep, Reflink};
 use userbtrfs::{Error, Filesystem, Inode};
 
@@ -52,8 +52,7 @@ enum When {
 impl RunVerb for CpArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
-        let (destination, sources) = self.paths.split_last().context("no destination")?;
-        let target = Target::new(filesystem, destination, sources.len())?;
+        let (sources, target) = Target::split(filesystem, &self.paths)?;
         let failures = ExitStatus::default();
         let copied = copy("cp", &session.global, self.options(), true, |copier, report| {
             for source in sources {

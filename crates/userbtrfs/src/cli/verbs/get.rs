@@ -1,8 +1,8 @@
 //! `get`: copies trees out of the image.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
-use crate::cli::paths::last_name;
+use crate::cli::paths::{Destination, Placement};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
@@ -20,24 +20,22 @@ use crate::cli::verbs::copy_target::copy;
 
 pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
-    let (destination, sources) = args.paths.split_last().context("no destination")?;
-    let destination = Path::new(destination);
-    let into = destination.is_dir();
-    if sources.len() > 1 && !into {
-        bail!("{}: not a directory", destination.display());
-    }
+    let dir_at = |path: &OsStr| Ok(Path::new(path).is_dir().then_some(()));
+    let (sources, destination) = Destination::split_by(&args.paths, dir_at)?;
     let mut options = CopyOptions { one_subvolume: args.one_subvolume, ..CopyOptions::default() };
     options.workers = args.jobs.unwrap_or(options.workers);
     let failures = ExitStatus::default();
     let code = copy("get", &session.global, options, true, |copier, report| {
         for source in sources {
             let path = source.as_encoded_bytes();
-            let target = target(path, destination, into)?;
+            let placement = destination.place_of(path);
+            let is_new = matches!(placement, Placement::New);
+            let target = target(destination.path(), placement)?;
             let copied = || -> Result<()> {
                 let inode = filesystem.lookup_no_follow(path)?;
                 // A missing destination that ends with a slash is accepted only for a directory.
-                if !into && ends_with_slash(destination) && !inode.metadata()?.is_dir() {
-                    bail!("{}: not a directory", destination.display());
+                if is_new && ends_with_slash(&target) && !inode.metadata()?.is_dir() {
+                    bail!("{}: not a directory", shown(destination.path()));
                 }
                 // As in cp(1), a link at the target is followed, and a pipe or device is written.
                 let found = ImageSource { inode: &inode, path };
@@ -88,14 +86,12 @@ fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Returns the destination of a source. The root of the image has no name: its entries are copied
-/// into the destination itself, as with `cp -a /. DEST`.
-fn target(path: &[u8], destination: &Path, into: bool) -> Result<PathBuf> {
-    if !into {
-        return Ok(destination.to_path_buf());
-    }
-    Ok(match last_name(path) {
-        Some(name) => destination.join(OsStr::from_bytes(name)),
-        None => destination.canonicalize()?,
+/// Returns the path of a place at a destination. The root of the image has no name: its entries are
+/// copied into the destination itself, as with `cp -a /. DEST`.
+fn target(destination: &OsStr, placement: Placement<'_, ()>) -> Result<PathBuf> {
+    Ok(match placement {
+        Placement::New => PathBuf::from(destination),
+        Placement::Within { path, .. } => PathBuf::from(OsString::from_vec(path)),
+        Placement::Directory(()) => Path::new(destination).canonicalize()?,
     })
 }

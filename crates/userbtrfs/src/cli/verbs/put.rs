@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rustix::fs::{major, minor};
 use userbtrfs::copy::CopyOptions;
 
@@ -32,8 +32,7 @@ pub(crate) struct PutArgs {
 
 impl RunVerb for PutArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
-        let (destination, sources) = self.paths.split_last().context("no destination")?;
-        let target = Target::new(&session.filesystem, destination, sources.len())?;
+        let (sources, target) = Target::split(&session.filesystem, &self.paths)?;
         let options = self.options(&session.image);
         copy("put", &session.global, options, true, |copier, report| {
             for source in sources {
