@@ -2,8 +2,7 @@
 //!
 //! 1. `docs/log-stories.md` has all of them, in the language that its head explains.
 //! 2. A story is executed on an empty filesystem: by us through the library on a recording device
-//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]); or by Linux up to the last
-//!    step that we do not support, and then by us ([`act_in_turn`]). Each step must succeed.
+//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]). Each step must succeed.
 //! 3. The crash is when its last step has returned: the image is the content of the device then,
 //!    with a log pending if one was written. Writes not covered by a flush may be lost; those of
 //!    ours are.
@@ -29,7 +28,7 @@ mod story;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use act::{Acted, act_by_linux, act_by_us, act_in_turn};
+pub use act::{Acted, act_by_linux, act_by_us};
 pub use expectation::Expectation;
 pub use judge::{judge_by_linux, judge_by_us};
 pub use seen::{Seen, differences_of_replays};
@@ -69,12 +68,11 @@ mod tests {
     fn a_story_is_read() {
         let text = "Head.\n\n- **name** Words.\n  Done: `file a 8k; fsync a`, `times 2 mkdir \
                     d#;\n  \
-                    fsync d1`.\n  There: `a, d1 are now or gone; one of a, b`. Waits for clone.\n";
+                    fsync d1`.\n  There: `a, d1 are now or gone; one of a, b`.\n";
         let [story] = &read(text).unwrap()[..] else { panic!("one story") };
         assert_eq!(story.name, "name");
         assert_eq!(story.ways.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         assert_eq!(story.must.len(), 2);
-        assert_eq!(story.waits_for.as_deref(), Some("clone"));
         assert!(!story.hole_items);
     }
 

@@ -166,9 +166,9 @@ impl Dir {
     }
 
     /// Renames a name of this directory to a name of a directory in the same subvolume; the name of
-    /// a subvolume also to one in another. A subvolume replaces an empty directory only, and is not
-    /// exchanged ([`Error::Unsupported`]). A whiteout gets the owner of new inodes in this
-    /// directory.
+    /// a subvolume also to one in another. A subvolume replaces an empty directory only. Names in
+    /// different subvolumes are exchanged if both are those of subvolumes. A whiteout gets the owner
+    /// of new inodes in this directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.check_same(to.inode())?;
         let kind = match mode {
@@ -182,17 +182,13 @@ impl Dir {
         let to = to.inode().id();
         let namespace = self.inode().namespace();
         let renamed = ops::rename(namespace, (from, name), (to, new_name), kind);
-        let Err(Error::IsSubvolume | Error::CrossDevice) = renamed else { return renamed };
-        // One of the names is that of a subvolume, or the directories are in different ones.
-        if !ops::is_subvolume_name(self.inode().nodes(), from, name)? {
-            return renamed;
+        match renamed {
+            // One of the names is that of a subvolume, or the directories are in different ones.
+            Err(Error::IsSubvolume | Error::CrossDevice) => {
+                ops::rename_subvolume(namespace, (from, name), (to, new_name), kind)
+            }
+            renamed => renamed,
         }
-        let may_replace = match mode {
-            RenameMode::Replace => true,
-            RenameMode::NoReplace => false,
-            _ => return Err(Error::Unsupported("exchanging a subvolume, or a whiteout for it")),
-        };
-        ops::rename_subvolume(namespace, (from, name), (to, new_name), may_replace)
     }
 
     /// Checks that an inode is in the same filesystem.

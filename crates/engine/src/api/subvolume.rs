@@ -133,7 +133,8 @@ impl Dir {
 
     /// Makes a snapshot of a subvolume, and returns its id. It has all that was written before the
     /// call, and is durable when this returns: the transaction is committed. Subvolumes that the
-    /// source contains are empty directories in it.
+    /// source contains are empty directories in it, but not the snapshot itself. Other changes of
+    /// this directory wait until the snapshot is made.
     ///
     /// # Errors
     /// [`Error::NoSubvolume`] if there is no such subvolume, [`Error::Exists`] if the name exists,

@@ -36,6 +36,7 @@ pub(in crate::inode) mod replay;
 pub(in crate::inode) mod set_xattr;
 pub(in crate::inode) mod setattr;
 pub(in crate::inode) mod subvolume;
+pub(in crate::inode) mod subvolume_rename;
 pub(in crate::inode) mod targets;
 pub(in crate::inode) mod unlink;
 pub(in crate::inode) mod xattr;
@@ -54,9 +55,10 @@ pub(crate) use replay::{
 pub(crate) use set_xattr::{remove_xattr, set_xattr};
 pub(crate) use setattr::{drop_set_id, set_attributes, set_flags, stored_size, touch};
 pub(crate) use subvolume::{
-    add_snapshot, create_subvolume, evict_subvolume, forget_subvolume, is_subvolume_name,
-    keep_reserved, remove_subvolume, rename_subvolume, set_read_only,
+    add_snapshot, create_subvolume, evict_subvolume, forget_subvolume, keep_reserved,
+    remove_subvolume, set_read_only,
 };
+pub(crate) use subvolume_rename::rename_subvolume;
 pub(crate) use targets::{clean, file_to_change};
 pub(crate) use unlink::{rmdir, unlink};
 pub(crate) use xattr::{get_xattr, list_xattrs};

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use userbtrfs::{FullCommitReason, OpenOptions, SyncOutcome};
 use userbtrfs_sync::Arc;
@@ -115,36 +115,6 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     Ok(Acted { image, durable: None, before, now, cut, commits: Vec::new() })
 }
 
-/// Lets Linux execute the steps up to the last one that we do not support, and userbtrfs the rest
-/// after an unmount: the steps of Linux are all durable, as after a `sync`.
-pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
-    let (theirs, ours) = steps.split_at(first_of_ours(steps));
-    let folder = folder()?;
-    let file = folder.path().join("image");
-    base.write_to(&file)?;
-    let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);
-    act(&mut kernel, theirs).context("by Linux")?;
-    drop(kernel);
-    let ours: Vec<_> = [Step::Commit].iter().chain(ours).cloned().collect();
-    act_by_us(&SparseImage::from_file(&file)?, &ours)
-}
-
-/// Returns the index after the last step that we do not support.
-fn first_of_ours(steps: &[Step]) -> usize {
-    let is_subvolume = |path: &Bytes| {
-        steps.iter().any(|step| match step {
-            Step::Subvolume(at) | Step::Snapshot(_, at) => at == path,
-            _ => false,
-        })
-    };
-    let last = steps.iter().rposition(|step| match step {
-        Step::Subvolume(_) | Step::Snapshot(..) | Step::Delete(_) => true,
-        Step::Change(Operation::Rename { from, .. }) => is_subvolume(from),
-        _ => false,
-    });
-    last.map_or(0, |last| last + 1)
-}
-
 /// userbtrfs, through its library.
 struct Us {
     target: EngineTarget,
@@ -198,7 +168,23 @@ impl Actor for Us {
                 let [from, to] = [from, to].map(|path| filesystem.open_file(path.as_slice()));
                 Ok(to?.clone_range(&from?, *offset, *length, *at)?)
             }
-            other => bail!("we cannot do it: {other:?}"),
+            Step::Subvolume(path) => {
+                let (dir, name) = self.target.filesystem().open_parent(path.as_slice())?;
+                dir.create_subvolume(&name, 0o755)?;
+                Ok(())
+            }
+            Step::Snapshot(of, at) => {
+                let filesystem = self.target.filesystem();
+                let source = filesystem.lookup(of.as_slice())?.id().subvolume;
+                let (dir, name) = filesystem.open_parent(at.as_slice())?;
+                dir.snapshot(&name, source, false)?;
+                Ok(())
+            }
+            Step::Delete(path) => {
+                let (dir, name) = self.target.filesystem().open_parent(path.as_slice())?;
+                dir.delete_subvolume(&name)?;
+                Ok(())
+            }
         }
     }
 

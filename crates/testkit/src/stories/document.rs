@@ -2,8 +2,7 @@
 //!
 //! 1. A story is a list item that starts with its name between `**`, and ends with the list item.
 //! 2. The code spans between `Done:` and `There:` are the alternative sequences of steps; the one
-//!    after `There:` has the expectations. `Waits for NAME.` and `Also with hole items.` may
-//!    follow.
+//!    after `There:` has the expectations. `Also with hole items.` may follow.
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,7 +11,6 @@ use super::step;
 use super::story::Story;
 
 const START: &str = "- **";
-const WAITS: &str = "Waits for ";
 const HOLE_ITEMS: &str = "Also with hole items.";
 
 pub(super) fn read(document: &str) -> Result<Vec<Story>> {
@@ -47,12 +45,10 @@ fn story(item: &str) -> Result<Story> {
     };
     let (done, there, notes) = parts().with_context(|| format!("{name}: no Done or There"))?;
     ensure!(!done.is_empty() && there.len() == 1, "{name}: no code after Done, or There");
-    let waits_for = notes.split_once(WAITS).and_then(|(_, rest)| rest.split('.').next());
     Ok(Story {
         name: name.to_owned(),
         ways: done.into_iter().map(step::read).collect::<Result<_>>().context(name.to_owned())?,
         must: Expectation::read(there[0]).context(name.to_owned())?,
-        waits_for: waits_for.map(str::to_owned),
         hole_items: notes.contains(HOLE_ITEMS),
     })
 }

@@ -14,8 +14,6 @@ pub struct Story {
     pub ways: Vec<Vec<Step>>,
     /// The expectations.
     pub must: Vec<Expectation>,
-    /// The reason that we cannot execute it, if so.
-    pub waits_for: Option<String>,
     /// Whether it is also run on a filesystem without `NO_HOLES`.
     pub hole_items: bool,
 }

@@ -221,3 +221,52 @@ fn cut_of_a_clone_leaves_a_prefix_of_it() {
         linux.assert_no_complaints().unwrap();
     }
 }
+
+/// The files were opened before. Linux refuses the clone, and makes the dedupe: we refuse both.
+#[test]
+fn read_only_subvolume_gets_no_shared_extents() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    Made::new("default", 256 * MIB, Options::default()).image().write_to(&image).unwrap();
+    let bytes = pattern::bytes(1, 0, 64 << 10);
+    {
+        let mount = linux.mount(&image, "").unwrap();
+        let at = |path: &str| mount.path().join(path);
+        run(Command::new("btrfs").args(["subvolume", "create"]).arg(at("sub"))).unwrap();
+        std::fs::write(at("source"), &bytes).unwrap();
+        std::fs::write(at("sub/target"), &bytes).unwrap();
+        let source = std::fs::File::open(at("source")).unwrap();
+        let target = std::fs::File::options().write(true).open(at("sub/target")).unwrap();
+        run(Command::new("btrfs").args(["property", "set"]).arg(at("sub")).args(["ro", "true"]))
+            .unwrap();
+        let cloned = rustix::fs::ioctl_ficlone(&target, &source);
+        assert_eq!(cloned, Err(rustix::io::Errno::ROFS));
+        run(Command::new("btrfs").args(["property", "set"]).arg(at("sub")).args(["ro", "false"]))
+            .unwrap();
+    }
+    let fs = writable(&image);
+    let source = fs.open_file("source").unwrap();
+    let target = fs.open_file("sub/target").unwrap();
+    let id = fs.lookup("sub").unwrap().id().subvolume;
+    let extents = || format!("{:?}", target.extents().unwrap());
+    let before = extents();
+    fs.set_subvolume_read_only(id, true).unwrap();
+    for result in [
+        target.clone_range(&source, 0, 0, 0).map(drop),
+        target.clone_range(&source, 0, 4096, 1 << 20).map(drop),
+        target.dedupe_range(&source, 0, 64 * KIB, 0).map(drop),
+    ] {
+        let errno = result.unwrap_err().errno();
+        assert_eq!(errno, rustix::io::Errno::ROFS.raw_os_error());
+    }
+    assert_eq!(extents(), before);
+    assert!(target.read_all().unwrap() == bytes);
+    fs.set_subvolume_read_only(id, false).unwrap();
+    target.clone_range(&source, 0, 0, 0).unwrap();
+    assert_ne!(extents(), before);
+    drop((source, target));
+    fs.close().unwrap();
+    check_file("read-only", &image);
+}

@@ -4,8 +4,6 @@
 //! 1. Each side shows a state that meets the expectations of the story, and both states are the
 //!    same, except for times set by replay.
 //! 2. For our executions, Linux checks the image without any writes that no flush covers.
-//! 3. If the story needs something that we do not support yet, Linux executes it, and a second time
-//!    up to the last such step; we execute the rest then.
 
 use std::sync::OnceLock;
 
@@ -17,8 +15,8 @@ use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::stories::golden::Kept;
 use userbtrfs_testkit::stories::{
-    Acted, Seen, Step, Story, act_by_linux, act_by_us, act_in_turn, all, differences_of_replays,
-    judge_by_linux, judge_by_us, named, read,
+    Acted, Seen, Step, Story, act_by_linux, act_by_us, all, differences_of_replays, judge_by_linux,
+    judge_by_us, named, read,
 };
 use userbtrfs_testkit::target::Target;
 
@@ -187,29 +185,33 @@ fn tell(name: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Stories that may end with a commit: an explicit one, or because an item with very many names
-/// would replace another one.
+/// Stories that may end with a commit: an explicit one, because an item with very many names would
+/// replace another one, or because a subvolume was made, renamed or deleted.
 const COMMITTED: &[&str] = &[
     "a_commit_takes_the_log_along",
+    "a_file_of_a_new_subvolume_is_fsynced",
     "a_file_of_many_names_in_new_directories",
     "a_name_removed_and_made_again",
+    "a_snapshot_in_a_directory_that_is_fsynced",
+    "a_subvolume_changes_places",
+    "a_subvolume_is_deleted_and_its_directory_fsynced",
+    "a_subvolume_is_deleted_and_its_name_taken",
+    "a_subvolume_is_renamed_and_its_directory_fsynced",
+    "a_subvolume_with_a_log_is_deleted",
     "one_of_many_names_is_removed_and_one_added",
 ];
 
 /// Executes a story with both sides; returns the unmet expectations.
 fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Vec<String> {
     let mut failures = Vec::new();
-    let ours = match &story.waits_for {
-        None => act_by_us(base, steps),
-        Some(_) => act_in_turn(&Linux::lock().unwrap(), base, steps),
-    };
+    let ours = act_by_us(base, steps);
     let ours = ours.unwrap_or_else(|error| panic!("{what}, by us: {error:#}"));
     failures.extend(judge(story, &format!("{what}, by us"), &ours));
     let linux = Linux::lock().unwrap();
     let theirs = act_by_linux(&linux, base, steps);
     let theirs = theirs.unwrap_or_else(|error| panic!("{what}, by Linux: {error:#}"));
     drop(linux);
-    let may_commit = story.waits_for.is_some() || COMMITTED.contains(&&*story.name);
+    let may_commit = COMMITTED.contains(&&*story.name);
     // Linux commits instead of some logs, and so do we, but not if Linux writes a log.
     let is_as_linux =
         !theirs.has_log() && ours.commits.iter().all(|why| *why == FullCommitReason::NameMoved);

@@ -410,7 +410,14 @@ fn bad_requests_are_refused() {
     assert!(matches!(data.create_subvolume(b"new", 0o755), Err(Error::ReadOnly)));
     assert!(matches!(data.snapshot(b"new", TreeId::FS, true), Err(Error::ReadOnly)));
     let moved = root.rename(b"data", &data, b"in", RenameMode::Replace);
+    assert!(matches!(moved, Err(Error::IntoItself)), "{moved:?}");
+    root.create_subvolume(b"other", 0o755).unwrap();
+    let moved = root.rename(b"other", &data, b"in", RenameMode::Replace);
     assert!(matches!(moved, Err(Error::ReadOnly)), "{moved:?}");
+    let moved = root.rename(b"data", &root, b"in", RenameMode::Exchange);
+    assert!(matches!(moved, Err(Error::NotFound)), "{moved:?}");
+    let moved = root.rename(b"data", &data, b"files", RenameMode::Exchange);
+    assert!(matches!(moved, Err(Error::IntoItself)), "{moved:?}");
     image.filesystem.set_subvolume_read_only(source, false).unwrap();
     data.create_subvolume(b"new", 0o755).unwrap();
     image.judge("bad requests");

@@ -1,11 +1,14 @@
 //! `subvolume` and `property` on images, compared with btrfs-progs on a mount of the same image.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use userbtrfs_testkit::linux::{self, Linux, available_or_skip};
+use rustix::process::{Pid, Signal, kill_process};
+use userbtrfs_testkit::linux::{self, Linux, available_or_skip, btrfs_check};
 
-use super::support::command::Ran;
+use super::support::command::{Ran, command};
 use super::support::made::Made;
 
 /// Returns a filesystem with subvolumes, nested ones and snapshots.
@@ -127,6 +130,40 @@ fn deletion_frees_the_space_before_it_returns() {
     made.does("rm -r", &["/new"]);
     assert_eq!(used(), before);
     made.does("subvolume sync", &[]);
+    made.judge();
+}
+
+/// The deletion is committed with the first signal, and the rest is dropped by the next verb.
+#[test]
+fn deletion_that_a_signal_stops_is_continued_by_the_next_verb() {
+    const FILES: u32 = 12_000;
+    let made = Made::new();
+    made.does("subvolume -q create", &["/s"]);
+    made.does("subvolume -q delete", &["/s"]);
+    let used = || made.verb("df -b", &[]).good();
+    let before = used();
+    made.does("subvolume -q create", &["/s"]);
+    let filesystem = made.open_for_writing();
+    for number in 0..FILES {
+        filesystem.write(format!("/s/file {number}"), vec![1; 4096]).unwrap();
+    }
+    filesystem.close().unwrap();
+    let mut delete = command(["subvolume", "delete"]);
+    delete.arg(made.image()).arg("/s").stdout(Stdio::piped());
+    let mut child = delete.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "Delete subvolume (no-commit): '/s'\n");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success() || status.signal() == Some(Signal::INT.as_raw()), "{status:?}");
+    assert_eq!(made.verb("ls", &[]).good(), "");
+    let left = made.verb("subvolume list -d", &[]).good();
+    assert_eq!(left.lines().count(), 1, "it is not dropped yet: {left}");
+    btrfs_check(&made.image()).unwrap();
+    made.does("subvolume sync", &[]);
+    assert_eq!(made.verb("subvolume list -d", &[]).good(), "");
+    assert_eq!(used(), before);
     made.judge();
 }
 

@@ -5,6 +5,9 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::process::Command;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use super::support::command::{Ran, run};
 use super::support::site::Site;
 
@@ -72,6 +75,22 @@ fn subvolumes_in_a_mount_are_removed_and_renamed_like_directories() {
     fs::rename(point.join("old"), point.join("tree/sub/new")).unwrap();
     assert_eq!(fs::read_to_string(point.join("tree/sub/new/file")).unwrap(), "kept");
     fs::rename(point.join("tree/sub/new"), point.join("new")).unwrap();
+    let exchange = |old: &str, new: &str| {
+        let [old, new] = [old, new].map(|name| point.join(name));
+        renameat_with(CWD, old, CWD, new, RenameFlags::EXCHANGE)
+    };
+    fs::write(point.join("plain"), "plain").unwrap();
+    assert_eq!(exchange("plain", "tree/sub/inner"), Err(Errno::XDEV));
+    for (old, new) in [("new", "tree/sub/inner"), ("plain", "new")] {
+        exchange(old, new).unwrap();
+    }
+    assert_eq!(fs::read_to_string(point.join("new")).unwrap(), "plain");
+    assert_eq!(fs::read_to_string(point.join("plain/file")).unwrap(), "x");
+    assert_eq!(fs::read_to_string(point.join("tree/sub/inner/file")).unwrap(), "kept");
+    for (old, new) in [("plain", "new"), ("tree/sub/inner", "new")] {
+        exchange(old, new).unwrap();
+    }
+    fs::remove_file(point.join("plain")).unwrap();
     fs::remove_dir(point.join("empty")).unwrap();
     assert!(fs::remove_dir(point.join("new")).is_err());
     assert!(Command::new("rm").arg("-rf").arg(point.join("tree")).status().unwrap().success());

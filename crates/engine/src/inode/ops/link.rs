@@ -5,9 +5,10 @@ use userbtrfs_sync::Arc;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::Inode;
-use crate::inode::dir::lookup::check_new_name;
+use crate::inode::dir::lookup::{check_new_name, lookup};
 use crate::inode::flush::item_limits::{check_room_for_entry, place_of_ref};
-use crate::inode::ops::create::{check_absent, new_entry, take_index};
+use crate::inode::ids::EMPTY_DIR;
+use crate::inode::ops::create::{check_absent, check_alive, new_entry, take_index};
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::Operation;
 use crate::inode::ops::targets::{check_mutable, directory_to_change, inode_to_change};
@@ -23,7 +24,7 @@ const LINKS_MAX: u32 = 65535;
 pub(crate) fn link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
     check_new_name(name)?;
     if inode.subvolume != dir.subvolume {
-        return Err(Error::CrossDevice);
+        return Err(refuse_other_subvolume(namespace, inode, dir, name)?);
     }
     namespace.inodes.log_tracker.wait_for_pause();
     let dir = directory_to_change(namespace, dir)?;
@@ -44,6 +45,27 @@ pub(crate) fn link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[
     operation.add_entry(&dir, &entry);
     operation.hold(&dir, Some(reservation));
     Ok(())
+}
+
+/// Returns why an inode of another subvolume gets no name in a directory.
+fn refuse_other_subvolume(
+    namespace: &Namespace,
+    inode: InodeId,
+    dir: InodeId,
+    name: &[u8],
+) -> Result<Error> {
+    if lookup(&namespace.inodes, dir, name)?.is_some() {
+        return Ok(Error::Exists);
+    }
+    let dir = directory_to_change(namespace, dir)?;
+    check_alive(&dir)?;
+    if inode.number == EMPTY_DIR {
+        return Ok(Error::NotPermitted);
+    }
+    let inode = namespace.inodes.inode(inode)?;
+    check_mutable(&inode)?;
+    let is_dir = inode.kind() == FileKind::Directory;
+    Ok(if is_dir { Error::NotPermitted } else { Error::CrossDevice })
 }
 
 /// Checks that an inode may get one more name. The caller holds the operation lock.

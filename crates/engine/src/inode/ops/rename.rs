@@ -25,7 +25,7 @@ use crate::inode::ops::property::InheritedProps;
 use crate::inode::ops::targets::directory_to_change;
 use crate::inode::ops::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use crate::inode::pending::delayed_items::RefIndex;
-use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
+use crate::inode::{EMPTY_DIR, Entry, Inode, Inodes, ROOT_DIR};
 
 /// How a rename treats an existing new name, and whether it leaves a whiteout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,20 +47,20 @@ pub(crate) enum RenameKind {
 pub(crate) type Owner = (u32, u32);
 
 /// A whiteout to be created.
-struct Whiteout {
+pub(in crate::inode::ops) struct Whiteout {
     id: InodeId,
     index: u64,
     owner: Owner,
 }
 
 /// Items that change: those of both names, and a whiteout.
-const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
+pub(in crate::inode::ops) const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    dir: &'a Arc<Inode>,
-    name: &'a [u8],
+pub(in crate::inode::ops) struct Place<'a> {
+    pub(in crate::inode::ops) dir: &'a Arc<Inode>,
+    pub(in crate::inode::ops) name: &'a [u8],
 }
 
 /// The target of a name. Its inode is locked together with that of the other name.
@@ -86,7 +86,8 @@ struct Rename<'a> {
 }
 
 /// Renames `old` in a directory to `new` in the same directory or another one of the same
-/// subvolume.
+/// subvolume. Returns [`Error::CrossDevice`] or [`Error::IsSubvolume`] if
+/// [`super::subvolume_rename::rename_subvolume`] is to be called instead.
 ///
 /// Which locks are needed depends on the targets of the names, which are certain only under
 /// these locks. So the names are looked up before and after locking.
@@ -97,7 +98,8 @@ pub(crate) fn rename(
     kind: RenameKind,
 ) -> Result<()> {
     check_new_name(old)?;
-    if old_dir.subvolume != new_dir.subvolume {
+    let is_place = |dir: InodeId| dir.number == EMPTY_DIR;
+    if old_dir.subvolume != new_dir.subvolume || is_place(old_dir) || is_place(new_dir) {
         return Err(Error::CrossDevice);
     }
     namespace.inodes.log_tracker.wait_for_pause();
@@ -280,7 +282,7 @@ impl Rename<'_> {
         let place = place_of_ref(&namespace.inodes, moved, to.dir.number(), to.name)?;
         let index = take_index(&namespace.inodes, to.dir)?;
         next_index(&namespace.inodes, from.dir)?;
-        let whiteout = self.prepare_whiteout()?;
+        let whiteout = prepare_whiteout(namespace, from.dir, self.kind)?;
         let operation = Operation::begin(&namespace.inodes)?;
         let name_removal = operation.name_removal(from.dir, old, moved);
         let name_removal = self.moved(name_removal, moved);
@@ -338,19 +340,6 @@ impl Rename<'_> {
         changed
     }
 
-    /// Prepares the whiteout, if one is left.
-    fn prepare_whiteout(&self) -> Result<Option<Whiteout>> {
-        match self.kind {
-            RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
-                let dir = self.from.dir;
-                let id = take_number(self.namespace, dir)?;
-                let index = take_index(&self.namespace.inodes, dir)?;
-                Ok(Some(Whiteout { id, index, owner }))
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// Exchanges both names.
     fn exchange(
         &self,
@@ -390,9 +379,25 @@ impl Rename<'_> {
     }
 }
 
+/// Prepares the whiteout that a rename leaves in a directory, if it leaves one.
+pub(in crate::inode::ops) fn prepare_whiteout(
+    namespace: &Namespace,
+    dir: &Inode,
+    kind: RenameKind,
+) -> Result<Option<Whiteout>> {
+    match kind {
+        RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
+            let id = take_number(namespace, dir)?;
+            let index = take_index(&namespace.inodes, dir)?;
+            Ok(Some(Whiteout { id, index, owner }))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Replaces a name of an inode by another one, atomically: a thread that walks up the
 /// directories must never find it with no name, or with both.
-fn move_name(
+pub(in crate::inode::ops) fn move_name(
     operation: &Operation<'_>,
     (from, old): (Place<'_>, &Arc<Entry>),
     inode: &Arc<Inode>,
@@ -420,7 +425,11 @@ fn give_name(
 }
 
 /// Creates a whiteout with a name that does not exist: a character device 0:0.
-fn leave_whiteout(operation: &Operation<'_>, place: Place<'_>, whiteout: &Whiteout) {
+pub(in crate::inode::ops) fn leave_whiteout(
+    operation: &Operation<'_>,
+    place: Place<'_>,
+    whiteout: &Whiteout,
+) {
     let &Whiteout { id, index, owner: (uid, gid) } = whiteout;
     let kind = NewKind::Special(FileKind::CharDevice, 0);
     let default_acl = DefaultAcl::Ignored;

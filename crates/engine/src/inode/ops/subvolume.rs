@@ -3,11 +3,12 @@
 //! 1. The entry and the references in the root tree change in one transaction. The entry is
 //!    delayed; the references are not, so that a lookup that finds the entry finds them.
 //! 2. A log could not be replayed into a subvolume, or a directory with a name of one, that the
-//!    last commit does not have: the transaction is committed instead of logged.
+//!    last commit does not have: the transaction is committed instead of logged. It is marked before
+//!    anything changes, so that no log commit that is in progress has a part of the change.
 //! 3. Nothing is entered into a subvolume once it is deleted: inodes that are open stay until they
 //!    are closed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, TreeId};
@@ -18,23 +19,20 @@ use uuid::Uuid;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::entry::subvolume_name;
-use crate::inode::dir::lookup::{
-    Found, check_new_name, find_name, full_entry, list_some, lookup, target_if_named,
-};
+use crate::inode::dir::lookup::{check_new_name, find_name, list_some};
 use crate::inode::flush::item_limits::check_room_for_entry;
 use crate::inode::ids::{EMPTY_DIR, ROOT_DIR};
 use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, TxnHandle, lock_entries};
-use crate::inode::ops::orphan::{UnlinkOutcome, finish_unlink, remove_name};
 use crate::inode::ops::targets::{check_mutable, directory_to_change};
-use crate::inode::ops::unlink::{check_empty, check_removable};
+use crate::inode::ops::unlink::check_empty;
 use crate::inode::ops::xattr::check_new_xattrs;
 use crate::inode::{Entry, EntryTarget, Inode, Inodes};
 
 /// Items that change when a subvolume is added: entry by name and by place, the directory's inode;
 /// root item, references both ways, two of the UUID tree; the items of its own tree.
-const ADD_ITEMS: u64 = 16;
+pub(in crate::inode::ops) const ADD_ITEMS: u64 = 16;
 
 /// Items that change when a subvolume is removed: those of its entry, of the root tree and of the
 /// UUID tree.
@@ -46,16 +44,6 @@ struct NamedSubvolume {
     /// `None` for a name that a snapshot copied, without the subvolume.
     root: Option<Arc<Inode>>,
 }
-
-/// A name in a directory.
-#[derive(Clone, Copy)]
-struct SubvolumePlace<'a> {
-    dir: &'a Arc<Inode>,
-    name: &'a [u8],
-}
-
-/// The entry and the inode of a directory that a subvolume replaces.
-type ReplacedDirectory = Option<(Arc<Entry>, Arc<Inode>)>;
 
 /// Makes the snapshot that `new` describes, with a name in a directory, and returns its id when it is
 /// durable. `new` takes the id, the name, and what adds the entry.
@@ -86,8 +74,8 @@ pub(crate) fn add_snapshot(
         }
     };
     let snapshot = new(id, name_in(&dir, index, name), Box::new(add_entry));
-    subvolume::snapshot_at_commit(&operation.handle, snapshot);
     operation.require_commit(FullCommitReason::Subvolume);
+    subvolume::snapshot_at_commit(&operation.handle, snapshot);
     let generation = operation.generation();
     drop(operation);
     transactions.commit_transaction_with(generation, || drop(locked))?;
@@ -143,12 +131,12 @@ pub(crate) fn create_subvolume(
     let property = inherited.props.give(&mut item).into_iter();
     let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
     let items = root_dir_items(&item, xattrs);
+    operation.require_commit(FullCommitReason::Subvolume);
     let id = subvolume::take_id(&operation.handle)?;
     let place = name_in(&parent, index, name);
     let new = NewSubvolume { id, name: place, uuid: Uuid::new_v4(), created, items };
     subvolume::create(&operation.handle, &new)?;
     operation.add_entry(&parent, &subvolume_entry(&operation, index, name, id));
-    operation.require_commit(FullCommitReason::Subvolume);
     operation.hold(&parent, Some(reservation));
     Ok(id)
 }
@@ -177,6 +165,7 @@ pub(crate) fn remove_subvolume(
         }
         next_index(&namespace.inodes, &dir)?;
         let operation = Operation::begin(&namespace.inodes)?;
+        operation.require_commit(FullCommitReason::Subvolume);
         let id = named.root.as_ref().map(|root| root.id().subvolume);
         if let Some(id) = id {
             let name = name_in(&dir, named.entry.index, name);
@@ -184,130 +173,9 @@ pub(crate) fn remove_subvolume(
             namespace.inodes.deleted.add(id);
         }
         operation.remove_entry(&dir, &named.entry);
-        operation.require_commit(FullCommitReason::Subvolume);
         operation.hold(&dir, Some(reservation));
         return Ok(id.map(|id| (id, operation.generation())));
     }
-}
-
-/// Renames a subvolume, between subvolumes too. An empty directory with the new name is
-/// replaced if `may_replace`.
-pub(crate) fn rename_subvolume(
-    namespace: &Namespace,
-    (old_dir, old): (InodeId, &[u8]),
-    (new_dir, new): (InodeId, &[u8]),
-    may_replace: bool,
-) -> Result<()> {
-    check_new_name(new)?;
-    namespace.inodes.log_tracker.wait_for_pause();
-    let old_dir = directory_to_change(namespace, old_dir)?;
-    let new_dir = directory_to_change(namespace, new_dir)?;
-    let from = SubvolumePlace { dir: &old_dir, name: old };
-    let to = SubvolumePlace { dir: &new_dir, name: new };
-    let mut reservation = namespace.inodes.reserve_for_name(ADD_ITEMS + REMOVE_ITEMS)?;
-    loop {
-        let (id, root) = subvolume_at(namespace, &old_dir, old)?;
-        let replaced = if may_replace { directory_at(namespace, &new_dir, new)? } else { None };
-        let mutex = namespace.renames.lock();
-        let dirs = [Some(&old_dir), Some(&new_dir), root.as_ref(), replaced.as_ref()];
-        let locked = lock_entries(dirs);
-        let Some(named) = named_subvolume(namespace, &old_dir, old, id, root.as_ref())? else {
-            continue;
-        };
-        let there = replaced_by_subvolume(namespace, to, replaced.as_ref())?;
-        let Some(there) = there else { continue };
-        check_subvolume_move(namespace, from, to, &named)?;
-        let reservation = reservation.take().ok_or(Error::NoSpace)?;
-        let fate = move_subvolume(namespace, from, to, &named, there.as_ref(), reservation)?;
-        drop((locked, mutex));
-        if let Some(((_, child), fate)) = there.as_ref().zip(fate) {
-            finish_unlink(namespace, child, fate);
-        }
-        return Ok(());
-    }
-}
-
-fn check_subvolume_move(
-    namespace: &Namespace,
-    from: SubvolumePlace<'_>,
-    to: SubvolumePlace<'_>,
-    named: &NamedSubvolume,
-) -> Result<()> {
-    check_mutable(from.dir)?;
-    match &named.root {
-        Some(root) => check_outside(namespace, to.dir, root.id().subvolume),
-        None if from.dir.id().subvolume != to.dir.id().subvolume => Err(Error::CrossDevice),
-        None => Ok(()),
-    }
-}
-
-fn move_subvolume(
-    namespace: &Namespace,
-    from: SubvolumePlace<'_>,
-    to: SubvolumePlace<'_>,
-    named: &NamedSubvolume,
-    replaced: Option<&(Arc<Entry>, Arc<Inode>)>,
-    reservation: Reservation,
-) -> Result<Option<UnlinkOutcome>> {
-    let EntryTarget::Subvolume(id) = named.entry.target else {
-        unreachable!("it is the entry of a subvolume")
-    };
-    let index = take_index(&namespace.inodes, to.dir)?;
-    next_index(&namespace.inodes, from.dir)?;
-    let operation = Operation::begin(&namespace.inodes)?;
-    if named.root.is_some() {
-        let old = name_in(from.dir, named.entry.index, from.name);
-        let new = name_in(to.dir, index, to.name);
-        subvolume::rename(&operation.handle, id, &old, &new)?;
-    }
-    let fate = replaced.map(|(entry, child)| remove_name(&operation, to.dir, entry, child));
-    let entry = subvolume_entry(&operation, index, to.name, id);
-    if Arc::ptr_eq(from.dir, to.dir) {
-        operation.change_entries(from.dir, [&named.entry], [&entry]);
-    } else {
-        operation.remove_entry(from.dir, &named.entry);
-        operation.add_entry(to.dir, &entry);
-    }
-    operation.require_commit(FullCommitReason::Subvolume);
-    operation.hold(to.dir, Some(reservation));
-    Ok(fate)
-}
-
-/// Returns the directory with this name; `None` if the name is free.
-fn directory_at(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
-    loop {
-        let Some(found) = find_name(&namespace.inodes, dir, name)? else { return Ok(None) };
-        match (found.kind, found.target) {
-            (DirEntryKind::Directory, EntryTarget::Inode(_)) => {}
-            (DirEntryKind::Directory, EntryTarget::Subvolume(_)) => return Err(Error::NotEmpty),
-            _ => return Err(Error::NotADirectory),
-        }
-        if let Some(inode) = target_if_named(&namespace.inodes, dir, name, found.target)? {
-            return Ok(Some(inode));
-        }
-    }
-}
-
-/// Checks that the new name is free, or that of the empty directory `child`, whose entry is
-/// then returned; `None` if it is neither any more. The entries of the directories are locked.
-fn replaced_by_subvolume(
-    namespace: &Namespace,
-    to: SubvolumePlace<'_>,
-    child: Option<&Arc<Inode>>,
-) -> Result<Option<ReplacedDirectory>> {
-    let Some(child) = child else {
-        check_absent(&namespace.inodes, to.dir, to.name)?;
-        check_room_for_entry(&namespace.inodes, to.dir, to.name)?;
-        return Ok(Some(None));
-    };
-    let same = |found: &Found| found.target == EntryTarget::Inode(child.number());
-    let Some(found) = find_name(&namespace.inodes, to.dir, to.name)?.filter(same) else {
-        return Ok(None);
-    };
-    let entry = full_entry(&namespace.inodes, to.dir, to.name, found, child)?;
-    check_removable(to.dir, child)?;
-    check_empty(child)?;
-    Ok(Some(Some((entry, Arc::clone(child)))))
 }
 
 /// Records that a subvolume may, or may not, be changed from now on.
@@ -329,12 +197,6 @@ pub(crate) fn evict_subvolume(namespace: &Namespace, id: TreeId) -> bool {
 /// Drops what is known of a subvolume whose tree is dropped.
 pub(crate) fn forget_subvolume(namespace: &Namespace, id: TreeId) {
     namespace.subvolumes.forget(id);
-}
-
-/// Returns true if a name leads to a subvolume, or to one that a snapshot did not copy.
-pub(crate) fn is_subvolume_name(inodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<bool> {
-    let found = lookup(inodes, dir, name)?;
-    Ok(found.is_some_and(|found| matches!(found.target, EntryTarget::Subvolume(_))))
 }
 
 /// Returns the id of the subvolume with this name, and its root directory; that is `None` if a
@@ -366,6 +228,19 @@ fn named_subvolume(
     if found.target != EntryTarget::Subvolume(id) {
         return Ok(None);
     }
+    let entry = entry_of_subvolume(namespace, dir, name, id, root)?;
+    Ok(Some(NamedSubvolume { entry, root: root.cloned() }))
+}
+
+/// Returns the entry of the subvolume `id` in a directory, whose entries are locked; `root` is
+/// `None` if a snapshot copied the name, but not the subvolume.
+pub(in crate::inode::ops) fn entry_of_subvolume(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+    id: TreeId,
+    root: Option<&Arc<Inode>>,
+) -> Result<Arc<Entry>> {
     let index = match root {
         Some(root) => index_of_subvolume(namespace, dir, name, root)?,
         None => index_by_listing(namespace, dir, name)?,
@@ -376,8 +251,7 @@ fn named_subvolume(
     };
     let child = InodeId { subvolume: id, number: ROOT_DIR };
     let stray = || Error::Stray { dir: dir.id(), name: name.to_vec(), child };
-    let entry = there.iter().find(is_it).cloned().ok_or_else(stray)?;
-    Ok(Some(NamedSubvolume { entry, root: root.cloned() }))
+    there.iter().find(is_it).cloned().ok_or_else(stray)
 }
 
 fn index_of_subvolume(
@@ -405,23 +279,6 @@ fn index_by_listing(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<u
         position = next;
     }
     Err(Error::NotFound)
-}
-
-/// Checks that a directory is not in a subvolume or in one that it contains. The caller keeps
-/// subvolumes from being renamed.
-fn check_outside(namespace: &Namespace, dir: &Inode, id: TreeId) -> Result<()> {
-    let mut above = dir.id().subvolume;
-    let mut met = BTreeSet::new();
-    while above != id {
-        if !met.insert(above) {
-            return Err(Error::DirectoryLoop(dir.id()));
-        }
-        match subvolume_name(&namespace.inodes.tree_roots, above)? {
-            Some((parent, _)) => above = parent,
-            None => return Ok(()),
-        }
-    }
-    Err(Error::IntoItself)
 }
 
 /// The number of entries that are listed at once to find a name.
@@ -453,11 +310,18 @@ fn root_dir_items<'a>(
     items.into_iter().collect()
 }
 
-fn name_in(dir: &Inode, index: u64, name: &[u8]) -> SubvolumeName {
+/// Returns the name of a subvolume in a directory.
+pub(in crate::inode::ops) fn name_in(dir: &Inode, index: u64, name: &[u8]) -> SubvolumeName {
     SubvolumeName { parent: dir.id().subvolume, dir: dir.number(), index, name: name.to_vec() }
 }
 
-fn subvolume_entry(operation: &Operation<'_>, index: u64, name: &[u8], id: TreeId) -> Arc<Entry> {
+/// Returns the entry for a new name of a subvolume.
+pub(in crate::inode::ops) fn subvolume_entry(
+    operation: &Operation<'_>,
+    index: u64,
+    name: &[u8],
+    id: TreeId,
+) -> Arc<Entry> {
     let kind = DirEntryKind::Directory;
     let target = EntryTarget::Subvolume(id);
     Arc::new(Entry { index, name: name.into(), kind, target, transid: operation.generation() })
