@@ -19,6 +19,8 @@ pub struct NodeStore {
     nodesize: usize,
     hits: AtomicU64,
     misses: AtomicU64,
+    #[cfg(feature = "experiments")]
+    has_hand_made_locks: bool,
 }
 
 /// Nodes that are to be written.
@@ -56,7 +58,31 @@ impl NodeStore {
         let dirty = DirtyNodes::new();
         let hits = AtomicU64::new(0);
         let misses = AtomicU64::new(0);
-        Self { volume, cache, dirty, nodesize, hits, misses }
+        Self {
+            volume,
+            cache,
+            dirty,
+            nodesize,
+            hits,
+            misses,
+            #[cfg(feature = "experiments")]
+            has_hand_made_locks: false,
+        }
+    }
+
+    /// Makes all tree locks wait as before S4 of docs/seeds.md.
+    #[cfg(feature = "experiments")]
+    pub fn with_hand_made_locks(self) -> Self {
+        Self { has_hand_made_locks: true, ..self }
+    }
+
+    /// Creates the lock of a block, or of the root of a tree.
+    pub(crate) fn new_lock<T>(&self, label: BlockLabel, value: T) -> TreeLock<T> {
+        #[cfg(feature = "experiments")]
+        if self.has_hand_made_locks {
+            return TreeLock::hand_made(label, value);
+        }
+        TreeLock::new(label, value)
     }
 
     /// Returns the volume that nodes are read from.
@@ -107,7 +133,7 @@ impl NodeStore {
 
     fn adopt(&self, logical: Logical, block: TreeBlock) -> Arc<Node> {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        self.cache.insert(logical, node_of(block), self.nodesize)
+        self.cache.insert(logical, self.node_of(block), self.nodesize)
     }
 
     /// Allocates a block of a tree and fills it by `build`. It is locked, with the nesting
@@ -125,7 +151,7 @@ impl NodeStore {
         let new = NewBlock { logical, owner, level, generation: source.generation() };
         // Sealing the block clears the bytes that no item uses.
         let bytes = NodeBytes::from(Buffer::unspecified(self.nodesize));
-        let node = node_of(build(bytes, &new));
+        let node = self.node_of(build(bytes, &new));
         let guard = TreeLock::write_owned(&node, token);
         self.cache.remove(logical);
         self.dirty.insert(logical, node);
@@ -207,6 +233,11 @@ impl NodeStore {
         }
     }
 
+    fn node_of(&self, block: TreeBlock) -> Arc<Node> {
+        let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
+        Arc::new(self.new_lock(label, NodeRef::new(block)))
+    }
+
     pub(crate) fn geometry(&self) -> &Geometry {
         self.volume.geometry()
     }
@@ -279,11 +310,6 @@ impl NodeStore {
     }
 }
 
-fn node_of(block: TreeBlock) -> Arc<Node> {
-    let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
-    Arc::new(TreeLock::new(label, NodeRef::new(block)))
-}
-
 #[cfg(test)]
 mod tests {
     use userbtrfs_device::{Device, MemoryDevice};
@@ -301,7 +327,7 @@ mod tests {
         let block = volume.read_block(root, &expected).unwrap();
         let store = NodeStore::new(volume, 1 << 20);
         let other = root.checked_add(u64::from(store.geometry().nodesize)).unwrap();
-        store.dirty.insert(other, node_of(block));
+        store.dirty.insert(other, store.node_of(block));
         let _sealed = store.seal(&store.dirty_nodes()).count();
     }
 }

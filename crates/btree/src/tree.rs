@@ -4,6 +4,8 @@ use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
 use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use userbtrfs_sync::{BlockLabel, Nesting, TreeLock};
 
+use crate::store::NodeStore;
+
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -35,14 +37,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates the handle of an existing tree.
-    pub fn new(id: TreeId, root: Root) -> Self {
+    /// Creates the handle of an existing tree, whose blocks are in `store`.
+    pub fn new(store: &NodeStore, id: TreeId, root: Root) -> Self {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
         let last_snapshot = AtomicU64::new(0);
         let blocks = AtomicI64::new(0);
         Self {
             id,
-            anchor: TreeLock::new(label, root),
+            anchor: store.new_lock(label, root),
             last_snapshot,
             blocks,
             #[cfg(debug_assertions)]

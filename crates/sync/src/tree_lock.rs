@@ -10,6 +10,8 @@
 #![expect(unsafe_code, reason = "a lock gives references to what it guards")]
 
 mod cell;
+#[cfg(feature = "experiments")]
+mod hand_made;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod raw;
@@ -26,14 +28,17 @@ use crate::nesting::{BlockLabel, Mode, Nesting};
 use crate::order::{Held, Identity};
 use crate::primitives::Arc;
 use cell::{Cell, ExclusiveAccess, SharedAccess};
-use raw::RawTreeLock;
+#[cfg(feature = "experiments")]
+use hand_made::Lock;
+#[cfg(not(feature = "experiments"))]
+use raw::RawTreeLock as Lock;
 
 /// A reader-writer lock for a tree block: fair, sleeping, with bounded spinning.
 ///
 /// A block that is reused elsewhere in a tree gets a new lock: labels do not change.
 pub struct TreeLock<T> {
     label: BlockLabel,
-    raw: RawTreeLock,
+    raw: Lock,
     value: Cell<T>,
 }
 
@@ -100,7 +105,13 @@ mod sealed {
 impl<T> TreeLock<T> {
     /// Creates a free lock of a block.
     pub fn new(label: BlockLabel, value: T) -> Self {
-        Self { label, raw: RawTreeLock::new(), value: Cell::new(value) }
+        Self { label, raw: Lock::new(), value: Cell::new(value) }
+    }
+
+    /// Creates a free lock that waits as before S4 of docs/seeds.md.
+    #[cfg(feature = "experiments")]
+    pub fn hand_made(label: BlockLabel, value: T) -> Self {
+        Self { label, raw: Lock::hand_made(), value: Cell::new(value) }
     }
 
     /// Returns the label of the block.

@@ -24,25 +24,30 @@ pub struct TreeRoots {
 impl TreeRoots {
     /// Returns the trees of `volume`, with a node cache of about `cache_bytes`.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
-        let superblock = volume.superblock();
-        let roots = Arc::new(Tree::new(
-            TreeId::ROOT,
-            Root {
-                logical: superblock.root,
-                level: superblock.root_level,
-                generation: superblock.generation,
-            },
-        ));
-        let chunks = Arc::new(Tree::new(
-            TreeId::CHUNK,
-            Root {
-                logical: superblock.chunk_root,
-                level: superblock.chunk_root_level,
-                generation: superblock.chunk_root_generation,
-            },
-        ));
+        Self::of(NodeStore::new(volume, cache_bytes))
+    }
+
+    /// Like [`Self::new`], with tree locks that wait as before S4 of docs/seeds.md.
+    #[cfg(feature = "experiments")]
+    pub fn with_hand_made_locks(volume: Arc<Volume>, cache_bytes: usize) -> Self {
+        Self::of(NodeStore::new(volume, cache_bytes).with_hand_made_locks())
+    }
+
+    fn of(store: NodeStore) -> Self {
+        let superblock = store.volume().superblock();
+        let root = Root {
+            logical: superblock.root,
+            level: superblock.root_level,
+            generation: superblock.generation,
+        };
+        let chunk_root = Root {
+            logical: superblock.chunk_root,
+            level: superblock.chunk_root_level,
+            generation: superblock.chunk_root_generation,
+        };
+        let roots = Arc::new(Tree::new(&store, TreeId::ROOT, root));
+        let chunks = Arc::new(Tree::new(&store, TreeId::CHUNK, chunk_root));
         let known = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)];
-        let store = NodeStore::new(volume, cache_bytes);
         Self { store, roots, found: Mutex::new(Class::CacheShard, known.into_iter().collect()) }
     }
 
@@ -62,7 +67,7 @@ impl TreeRoots {
             return Ok(Arc::clone(tree));
         }
         let item = self.root_item(id)?.ok_or(Error::NoTree(id))?;
-        let tree = Arc::new(Tree::new(id, Root::from(&item)));
+        let tree = Arc::new(Tree::new(&self.store, id, Root::from(&item)));
         tree.set_last_snapshot(item.last_snapshot);
         Ok(Arc::clone(self.found.lock().entry(id).or_insert(tree)))
     }
@@ -71,7 +76,7 @@ impl TreeRoots {
     /// the last commit is the one in memory.
     pub(crate) fn dead_tree(&self, id: TreeId, item: &RootItem) -> Arc<Tree> {
         let found = self.found.lock().get(&id).cloned();
-        found.unwrap_or_else(|| Arc::new(Tree::new(id, Root::from(item))))
+        found.unwrap_or_else(|| Arc::new(Tree::new(&self.store, id, Root::from(item))))
     }
 
     /// Removes a tree from memory that has no root item any more.

@@ -49,8 +49,8 @@ impl Forest {
         NodeStore::new(Arc::clone(&self.volume), cache_bytes)
     }
 
-    fn tree(&self) -> Tree {
-        Tree::new(TreeId::FS, self.root)
+    fn tree(&self, store: &NodeStore) -> Tree {
+        Tree::new(store, TreeId::FS, self.root)
     }
 }
 
@@ -79,10 +79,10 @@ fn rest(mut cursor: Cursor<'_>) -> Vec<(Key, Vec<u8>)> {
 #[test]
 fn cursor_returns_the_items_of_a_plain_walk() {
     let tree_roots = Forest::open();
-    let tree = tree_roots.tree();
     for read_ahead in [ReadAhead::Off, ReadAhead::Forward] {
         for cache_bytes in [0, 64 << 20] {
             let store = tree_roots.store(cache_bytes);
+            let tree = tree_roots.tree(&store);
             let cursor = Cursor::seek(&store, &tree, &Key::MIN, read_ahead).unwrap();
             assert!(rest(cursor) == tree_roots.items, "{read_ahead:?}, {cache_bytes} bytes");
         }
@@ -93,7 +93,7 @@ fn cursor_returns_the_items_of_a_plain_walk() {
 fn search_finds_every_key_and_the_neighbours_of_absent_keys() {
     let tree_roots = Forest::open();
     let store = tree_roots.store(1 << 20);
-    let tree = tree_roots.tree();
+    let tree = tree_roots.tree(&store);
     for (at, (key, data)) in tree_roots.items.iter().enumerate().step_by(7) {
         let found = tree.search(&store, key).unwrap();
         assert!(found.exact && found.leaf.item(found.slot).data == data);
@@ -111,7 +111,7 @@ fn search_finds_every_key_and_the_neighbours_of_absent_keys() {
 fn cursor_skip_to_finds_the_next_item_and_never_moves_back() {
     let tree_roots = Forest::open();
     let store = tree_roots.store(1 << 20);
-    let tree = tree_roots.tree();
+    let tree = tree_roots.tree(&store);
     for step in [1, 3, 50, 1000] {
         let mut cursor = Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
         let key = |cursor: &Cursor<'_>| cursor.item().map(|item| item.key);
@@ -132,7 +132,7 @@ fn cursor_skip_to_finds_the_next_item_and_never_moves_back() {
 fn the_ends_of_a_tree_are_found() {
     let tree_roots = Forest::open();
     let store = tree_roots.store(0);
-    let tree = tree_roots.tree();
+    let tree = tree_roots.tree(&store);
     let end = Cursor::seek(&store, &tree, &Key::MAX, ReadAhead::Forward).unwrap();
     assert!(end.item().is_none());
     let last = Cursor::seek_back(&store, &tree, &Key::MAX, ReadAhead::Off).unwrap();
@@ -145,7 +145,7 @@ fn the_ends_of_a_tree_are_found() {
 fn threads_share_a_cache_that_is_too_small_for_them() {
     let tree_roots = Forest::open();
     let store = tree_roots.store(0);
-    let tree = tree_roots.tree();
+    let tree = tree_roots.tree(&store);
     thread::scope(|scope| {
         for number in 0..8 {
             let tree_roots = &tree_roots;
@@ -165,7 +165,7 @@ fn threads_share_a_cache_that_is_too_small_for_them() {
 fn a_second_pass_over_a_large_cache_reads_nothing() {
     let tree_roots = Forest::open();
     let store = tree_roots.store(64 << 20);
-    let tree = tree_roots.tree();
+    let tree = tree_roots.tree(&store);
     let pass = || Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Forward).unwrap();
     assert_eq!(rest(pass()).len(), tree_roots.items.len());
     let misses = store.stats().misses;

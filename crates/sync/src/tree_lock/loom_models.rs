@@ -23,7 +23,15 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Runs each of `others` in its own thread on one lock, and `here` in this one; returns the value.
 fn share(others: &[fn(&TreeLock<usize>)], here: fn(&TreeLock<usize>)) -> usize {
-    let lock = Arc::new(TreeLock::new(LABEL, 0));
+    share_lock(TreeLock::new(LABEL, 0), others, here)
+}
+
+fn share_lock(
+    lock: TreeLock<usize>,
+    others: &[fn(&TreeLock<usize>)],
+    here: fn(&TreeLock<usize>),
+) -> usize {
+    let lock = Arc::new(lock);
     let start = |other: &fn(&TreeLock<usize>)| {
         let lock = Arc::clone(&lock);
         let other = *other;
@@ -153,4 +161,33 @@ fn a_release_wakes_one_writer() {
 #[test]
 fn a_release_wakes_all_leading_readers() {
     wakes_at_most(2, &[Mode::Read, Mode::Read]);
+}
+
+#[cfg(feature = "experiments")]
+mod hand_made {
+    use super::*;
+
+    fn share(others: &[fn(&TreeLock<usize>)], here: fn(&TreeLock<usize>)) -> usize {
+        share_lock(TreeLock::hand_made(LABEL, 0), others, here)
+    }
+
+    #[test]
+    fn two_writers() {
+        explore(3, || assert_eq!(share(&[add_one], add_one), 2));
+    }
+
+    #[test]
+    fn three_writers() {
+        explore(2, || assert_eq!(share(&[add_one, add_one], add_one), 3));
+    }
+
+    #[test]
+    fn readers_and_a_writer() {
+        explore(2, || assert_eq!(share(&[look_twice, add_one], look), 1));
+    }
+
+    #[test]
+    fn two_downgrades() {
+        explore(3, || assert_eq!(share(&[add_one_and_keep], add_one_and_keep), 2));
+    }
 }

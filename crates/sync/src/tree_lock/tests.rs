@@ -264,11 +264,13 @@ fn a_waiter_is_overtaken_for_one_wake_up_only() {
 
 /// Runs threads that read, write, downgrade and try in turn; asserts that the pair is always equal.
 fn crowd(threads: usize, rounds: usize) {
-    let lock = Arc::new(TreeLock::new(LABEL, (0_usize, 0_usize)));
+    crowd_on(&Arc::new(TreeLock::new(LABEL, (0, 0))), threads, rounds);
+}
+
+fn crowd_on(lock: &Arc<TreeLock<(usize, usize)>>, threads: usize, rounds: usize) {
     let writes = AtomicUsize::new(0);
     thread::scope(|scope| {
         for thread in 0..threads {
-            let lock = &lock;
             let writes = &writes;
             scope.spawn(move || {
                 for round in 0..rounds {
@@ -321,4 +323,32 @@ fn few_threads_many_rounds() {
 #[test]
 fn two_hundred_threads() {
     crowd(200, rounds(200, 20_000));
+}
+
+#[cfg(feature = "experiments")]
+#[test]
+fn threads_on_a_hand_made_lock_exclude_each_other() {
+    for (threads, rounds) in [(3, rounds(5_000, 500_000)), (50, rounds(100, 10_000))] {
+        crowd_on(&Arc::new(TreeLock::hand_made(LABEL, (0, 0))), threads, rounds);
+    }
+}
+
+#[cfg(feature = "experiments")]
+#[test]
+fn release_of_a_hand_made_lock_wakes_all_threads() {
+    let lock = super::hand_made::HandMadeLock::new();
+    lock.lock(Mode::Write, identity());
+    thread::scope(|scope| {
+        for mode in [Mode::Read, Mode::Write, Mode::Write, Mode::Read] {
+            let lock = &lock;
+            scope.spawn(move || {
+                lock.lock(mode, identity());
+                lock.unlock(mode);
+            });
+        }
+        while lock.sleeping() != 4 {
+            thread::yield_now();
+        }
+        assert_eq!(lock.unlock(Mode::Write), 4);
+    });
 }
