@@ -39,6 +39,18 @@ fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Resu
     Ok(())
 }
 
+/// Removes the checksums of a run of sectors from `items`, then adds those in `stored`.
+#[cfg(feature = "experiments")]
+pub(crate) fn replace_in(
+    items: &mut impl EditItems,
+    start: u64,
+    stored: &[u8],
+    form: Form,
+) -> Result<()> {
+    remove_in(items, start..form.end(start, stored.len()), form.size)?;
+    insert::insert_in(items, &[(start, stored.to_vec())].into(), form)
+}
+
 /// The changes that remove checksums.
 #[derive(Default)]
 struct Removal {

@@ -80,6 +80,12 @@ impl TransactionContext {
         self.tree_roots.store().volume()
     }
 
+    /// Returns true if the filesystem behaves as before this seed.
+    #[cfg(feature = "experiments")]
+    pub(crate) fn runs(&self, experiment: crate::Experiment) -> bool {
+        self.options.experiment == Some(experiment)
+    }
+
     /// The size of a tree block.
     pub(crate) fn nodesize(&self) -> u32 {
         self.volume().geometry().nodesize

@@ -29,6 +29,8 @@ mod damage;
 mod drop_tree;
 mod editor;
 mod error;
+#[cfg(feature = "experiments")]
+mod experiment;
 mod log;
 mod manager;
 mod mountable;
@@ -43,6 +45,8 @@ pub use damage::Damage;
 pub use drop_tree::DropProgress;
 pub use editor::Editor;
 pub use error::{Error, Result};
+#[cfg(feature = "experiments")]
+pub use experiment::{Experiment, NoSuchExperiment};
 pub use log::{
     FullCommitReason, LogFailure, LogStats, LogSyncPhase, LogSyncer, LogTransId, LogWriter,
     PendingIoToken,

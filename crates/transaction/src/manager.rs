@@ -302,6 +302,12 @@ impl TransactionManager {
         self.logs.writer(handle)
     }
 
+    /// Returns true if the filesystem behaves as before this seed.
+    #[cfg(feature = "experiments")]
+    pub fn runs(&self, experiment: crate::Experiment) -> bool {
+        self.context.runs(experiment)
+    }
+
     /// Marks the handle's transaction: its logs are not used any more, and a sync commits it. Only
     /// the first reason of a transaction is counted.
     pub fn require_commit(&self, _handle: &Handle<'_>, reason: FullCommitReason) {

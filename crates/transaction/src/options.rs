@@ -14,6 +14,9 @@ pub struct TransactionOptions {
     pub only_asked: bool,
     /// Uses tree logs; without them each sync commits.
     pub log: bool,
+    /// Behaves as before one of the seeds.
+    #[cfg(feature = "experiments")]
+    pub experiment: Option<crate::Experiment>,
 }
 
 impl Default for TransactionOptions {
@@ -24,6 +27,8 @@ impl Default for TransactionOptions {
             discard: false,
             only_asked: false,
             log: true,
+            #[cfg(feature = "experiments")]
+            experiment: None,
         }
     }
 }

@@ -4,6 +4,9 @@
 //!    [`LogWriter`].
 //! 2. A change that fails marks the transaction.
 
+#[cfg(feature = "experiments")]
+mod experiments;
+
 use std::collections::BTreeMap;
 
 use userbtrfs_btree::{Edit, ItemEdit, Root, Tree};
@@ -38,6 +41,8 @@ pub(crate) struct SubvolumeLogs {
     mark: AtomicUsize,
     pub(super) counts: Counts,
     chunk_tree_uuid: Uuid,
+    #[cfg(feature = "experiments")]
+    locked_checksums: experiments::RangeLocks,
 }
 
 /// The log trees of the running transaction.
@@ -87,6 +92,8 @@ impl SubvolumeLogs {
             mark: AtomicUsize::new(0),
             counts: Counts::default(),
             chunk_tree_uuid,
+            #[cfg(feature = "experiments")]
+            locked_checksums: experiments::RangeLocks::new(),
         })
     }
 
@@ -127,6 +134,8 @@ impl SubvolumeLogs {
             return Err(self.mark(FullCommitReason::Disabled));
         }
         self.check()?;
+        #[cfg(feature = "experiments")]
+        self.wait_for_previous(handle)?;
         let trees = self.trees.lock();
         self.check()?;
         Ok(LogWriter { logs: self, generation: handle.generation(), trees })
@@ -213,6 +222,10 @@ impl<'a> LogWriter<'a> {
 
     /// Returns true if the log of a subvolume has checksums of all sectors between two addresses.
     pub fn has_checksums(&self, subvolume: TreeId, start: Logical, end: Logical) -> bool {
+        #[cfg(feature = "experiments")]
+        if self.replaces_checksums() {
+            return false;
+        }
         self.trees.logs.get(&subvolume).is_some_and(|log| log.checksums.has(start.0, end.0))
     }
 
@@ -226,6 +239,10 @@ impl<'a> LogWriter<'a> {
         stored: &[u8],
     ) -> Result<(), FullCommitReason> {
         let form = checksums::form(self.logs.context.volume().geometry());
+        #[cfg(feature = "experiments")]
+        if self.replaces_checksums() {
+            return self.replace_checksums(subvolume, logical, stored, form);
+        }
         let mut new = match self.log(subvolume) {
             Ok(log) => log.checksums.add(logical, stored, form),
             Err(error) => return Err(self.logs.mark((&error).into())),

@@ -377,17 +377,34 @@ fn log_commit_without_changes_writes_no_superblock() {
 
 #[test]
 fn checksums_do_not_overlap_whatever_is_added() {
+    // Space that is freed is not allocated again: so a sector has the same checksum each time.
+    add_checksums(&TransactionOptions::default(), |_| 0);
+}
+
+/// Here a sector has another checksum each time, and the last one counts.
+#[cfg(feature = "experiments")]
+#[test]
+fn checksums_are_replaced_in_s2() {
+    let experiment = Some(userbtrfs_transaction::Experiment::S2);
+    let options = TransactionOptions { experiment, ..TransactionOptions::default() };
+    add_checksums(&options, |round| round);
+}
+
+/// Adds checksums of random ranges, which depend on the result of `change` in each round.
+fn add_checksums(options: &TransactionOptions, change: impl Fn(u64) -> u64) {
     for name in ["fresh", "sha256", "nodesize-4k"] {
-        let (device, transactions) = recorded(name);
+        let device = Arc::new(RecordingDevice::on(&image(name)));
+        let transactions = open_on(Arc::clone(&device) as _, options.clone()).unwrap();
         let size = transactions.volume().geometry().checksum_kind.size();
         let mut random = Random::new(3);
         let mut sums = BTreeMap::new();
-        for _ in 0..200 {
+        for round in 0..200 {
+            let changed = change(round);
             let start = 1000 + random.below(3000);
             let most = if random.one_in(10) { 1500 } else { 40 };
             let sectors = 1 + random.below(most);
             let sum = |sector: u64| -> Vec<u8> {
-                (0..size as u64).map(|n| (sector * 7 + n).to_le_bytes()[0]).collect()
+                (0..size as u64).map(|n| (sector * 7 + n + changed).to_le_bytes()[0]).collect()
             };
             let stored: Vec<u8> = (start..start + sectors).flat_map(sum).collect();
             let handle = transactions.start(HandleKind::Operation).unwrap();
