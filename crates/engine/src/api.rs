@@ -13,6 +13,8 @@ mod attributes;
 mod by_path;
 mod clone;
 mod entries;
+#[cfg(feature = "experiments")]
+mod experiments;
 mod file;
 mod filesystem;
 mod inode;
@@ -50,6 +52,8 @@ pub use userbtrfs_codec::compress::Compression;
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Region, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
 pub use userbtrfs_transaction::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};
+#[cfg(feature = "experiments")]
+pub use userbtrfs_transaction::{Experiment, NoSuchExperiment};
 pub use userbtrfs_volume::{MirrorStats, Warning};
 pub use walk::{Walk, WalkEntry};
 pub use write::FileWriter;

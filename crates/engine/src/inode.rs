@@ -41,6 +41,8 @@ mod tree;
 pub(crate) use dir::entry::{Entry, EntryTarget, Link, subvolume_name};
 pub(crate) use dir::lookup::{DirPosition, NamesToLog};
 pub(crate) use flush::run::DelayedItemsFlusher;
+#[cfg(feature = "experiments")]
+pub(crate) use flush::run::flush_inode;
 pub use ids::EMPTY_DIR;
 pub(crate) use ids::ROOT_DIR;
 pub(crate) use incore::changed_ranges::EXTENTS_MAX;

@@ -108,7 +108,10 @@ impl Dir {
     /// Adds a name for an inode of the same subvolume, which is no directory.
     pub fn link(&self, name: &[u8], inode: &Inode) -> Result<()> {
         self.check_same(inode)?;
-        ops::link(inode.namespace(), inode.id(), self.inode().id(), name)
+        ops::link(inode.namespace(), inode.id(), self.inode().id(), name)?;
+        #[cfg(feature = "experiments")]
+        super::experiments::linked(self, name)?;
+        Ok(())
     }
 
     /// Removes a name of an inode other than a directory.
@@ -170,6 +173,8 @@ impl Dir {
     /// different subvolumes are exchanged if both are those of subvolumes. A whiteout gets the owner
     /// of new inodes in this directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
+        #[cfg(feature = "experiments")]
+        let to_dir = to;
         self.check_same(to.inode())?;
         let kind = match mode {
             RenameMode::Replace => RenameKind::Replace,
@@ -182,6 +187,10 @@ impl Dir {
         let to = to.inode().id();
         let namespace = self.inode().namespace();
         let renamed = ops::rename(namespace, (from, name), (to, new_name), kind);
+        #[cfg(feature = "experiments")]
+        if renamed.is_ok() {
+            return super::experiments::renamed((self, name), (to_dir, new_name));
+        }
         match renamed {
             // One of the names is that of a subvolume, or the directories are in different ones.
             Err(Error::IsSubvolume | Error::CrossDevice) => {

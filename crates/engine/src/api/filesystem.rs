@@ -495,7 +495,7 @@ fn is_unwritable(error: &Error) -> bool {
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
-    let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
+    let tree_roots = Arc::new(options.tree_roots(volume));
     let nodes = Arc::new(Inodes::read_only(tree_roots, options.nodes()));
     let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));
     let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
@@ -516,7 +516,7 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
 
 fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open_for_writing(devices)?);
-    let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
+    let tree_roots = Arc::new(options.tree_roots(volume));
     let transactions = TransactionManager::open(tree_roots, options.transactions())?;
     let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options.nodes()));
     let namespace = Arc::new(Namespace::new(Arc::clone(&nodes)));

@@ -5,7 +5,10 @@ use std::path::Path;
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay, Region};
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::TransactionOptions;
+#[cfg(feature = "experiments")]
+use userbtrfs_transaction::Experiment;
+use userbtrfs_transaction::{TransactionOptions, TreeRoots};
+use userbtrfs_volume::Volume;
 
 use super::Filesystem;
 use crate::data::WriteOptions;
@@ -30,6 +33,8 @@ pub struct OpenOptions {
     io_uring: IoUring,
     region: Region,
     lock: bool,
+    #[cfg(feature = "experiments")]
+    experiment: Option<Experiment>,
 }
 
 /// The treatment of a pending log, which has the fsyncs since the last commit.
@@ -134,6 +139,8 @@ impl OpenOptions {
             io_uring: IoUring::Auto,
             region: Region::Whole,
             lock: true,
+            #[cfg(feature = "experiments")]
+            experiment: None,
         }
     }
 
@@ -185,6 +192,14 @@ impl OpenOptions {
     /// of a file is a commit.
     pub fn tree_log(&mut self, log: bool) -> &mut Self {
         self.tree_log = log;
+        self
+    }
+
+    /// Makes the filesystem behave as before one of the seeds, if it is opened for writing; see
+    /// docs/seeds.md.
+    #[cfg(feature = "experiments")]
+    pub fn experiment(&mut self, experiment: Experiment) -> &mut Self {
+        self.experiment = Some(experiment);
         self
     }
 
@@ -269,6 +284,15 @@ impl OpenOptions {
         Filesystem::new(devices, self)
     }
 
+    /// Returns the trees of a volume, with the locks and the cache that the options ask for.
+    pub(crate) fn tree_roots(&self, volume: Arc<Volume>) -> TreeRoots {
+        #[cfg(feature = "experiments")]
+        if self.write && self.experiment == Some(Experiment::S4) {
+            return TreeRoots::with_hand_made_locks(volume, self.node_cache_bytes());
+        }
+        TreeRoots::new(volume, self.node_cache_bytes())
+    }
+
     pub(crate) fn node_cache_bytes(&self) -> usize {
         self.share(|shares| shares.nodes)
     }
@@ -285,6 +309,8 @@ impl OpenOptions {
             discard: self.discard,
             only_asked: false,
             log: self.tree_log,
+            #[cfg(feature = "experiments")]
+            experiment: self.experiment,
         }
     }
 

@@ -4,6 +4,8 @@ mod at_once;
 mod cloning;
 mod coherence;
 mod device;
+#[cfg(feature = "experiments")]
+mod experiments;
 mod failing;
 mod fragmented;
 mod full;

@@ -153,8 +153,13 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.finish()?;
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
         let pending_io = awaits_data.then(|| self.writer.pending_io());
+        Ok(self.as_logged(pending_io))
+    }
+
+    /// Returns the result of logging an inode.
+    pub(super) fn as_logged(&self, pending_io: Option<PendingIoToken<'w>>) -> LoggedInode<'w> {
         let amount = LogVolume { inodes: self.seen.len(), ..self.amount };
-        Ok(LoggedInode { log_transid: self.writer.log_transid(), pending_io, amount })
+        LoggedInode { log_transid: self.writer.log_transid(), pending_io, amount }
     }
 
     /// Logs stale inodes again; returns whether there were any.
@@ -167,7 +172,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     }
 
     /// Logs the inodes in `todo`, and applies all pending changes to the log tree.
-    fn finish(&mut self) -> LogResult<()> {
+    pub(super) fn finish(&mut self) -> LogResult<()> {
         while let Some((number, mode)) = self.todo.pop_front() {
             match mode {
                 LogMode::All => self.log_new_dir(number)?,
@@ -253,13 +258,17 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.check_loggable(inode)?;
         let before = self.begin(&[inode.id().number], LogMode::All)?[0];
         self.seen.insert(inode.id().number, LogMode::All);
+        #[cfg(not(feature = "experiments"))]
+        let known = before;
+        #[cfg(feature = "experiments")]
+        let known = self.state_as_known(inode, before);
         // Changes after this stamp do not count as logged.
         let stamp = inode.stamp(self.running);
-        if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {
+        if (known.logged.is_none() || known.was_stale) && !self.log_names(inode, &known)? {
             return Ok(before);
         }
-        if before.logged.is_none() || before.xattrs_changed {
-            self.log_xattrs(inode, before.logged.is_none())?;
+        if known.logged.is_none() || known.xattrs_changed {
+            self.log_xattrs(inode, known.logged.is_none())?;
         }
         match inode.kind() {
             FileKind::Directory => self.log_entries(inode)?,
@@ -267,7 +276,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             _ => {}
         }
         let item = match whole.data {
-            Some(data) => self.log_content(data, before.logged.is_some())?,
+            Some(data) => self.log_content(data, known.logged.is_some())?,
             None => inode.item_to_log(),
         };
         let item = self.with_xattrs_of_its_moment(inode, version, item)?;

@@ -58,6 +58,8 @@ impl InodeLogger<'_, '_> {
         if item.flags.contains(InodeFlags::PREALLOC) {
             ranges.insert(sector_end(item.size)..u64::MAX);
         }
+        #[cfg(feature = "experiments")]
+        self.add_extents_of_leaf(inode, &mut ranges)?;
         if was_logged {
             self.widen(inode.id().number, &mut ranges)?;
         }

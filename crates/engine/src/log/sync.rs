@@ -9,6 +9,9 @@
 //!    durable, so that the commit of the transaction comes after it. Meanwhile the thread's data is
 //!    added to its file: the commit includes it.
 
+#[cfg(feature = "experiments")]
+mod experiments;
+
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{
@@ -19,7 +22,7 @@ use userbtrfs_transaction::{
 use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
 use crate::data::{ErrSeq, FilePages, OrderedExtents, Writeback};
-use crate::error::{Error, Result};
+use crate::error::{Error, InodeId, Result};
 use crate::inode::{Inode, Inodes, LogMode};
 
 /// Makes inodes durable, by the log or by a commit.
@@ -132,8 +135,20 @@ impl Log {
         mut clock: PhaseTimer<'_>,
     ) -> Result<()> {
         clock.lap(Phase::WriteBack);
-        let mut waiting = Waiting { nodes: &self.nodes, data, clock };
-        let (amount, left) = self.log_and_wait(inode, &mut waiting)?;
+        let waiting = Waiting { nodes: &self.nodes, data, clock };
+        self.sync_planned(inode.id(), waiting, |log, handle, data| {
+            log.log(handle, &InodeToLog { inode, data })
+        })
+    }
+
+    /// Makes an inode durable by a plan that is made in the running transaction.
+    fn sync_planned<'w>(
+        &self,
+        inode: InodeId,
+        mut waiting: Waiting<'_, 'w>,
+        plan: impl for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
+    ) -> Result<()> {
+        let (amount, left) = self.log_and_wait(&mut waiting, plan)?;
         let (how, done) = match left {
             RemainingWork::Nothing if amount.items == 0 => (SyncOutcome::Unchanged, Ok(())),
             RemainingWork::Nothing => (SyncOutcome::Logged, Ok(())),
@@ -156,20 +171,20 @@ impl Log {
                 (how, committed.and(failed))
             }
         };
-        waiting.clock.end(inode.id(), how, amount);
+        waiting.clock.end(inode, how, amount);
         done
     }
 
     /// Does the part of a sync that runs in the transaction; afterwards the inode's data is written
     /// and added to its file. Returns what was put into the log, and the remaining work.
-    fn log_and_wait(
+    fn log_and_wait<'w>(
         &self,
-        inode: &Arc<Inode>,
-        waiting: &mut Waiting<'_, '_>,
+        waiting: &mut Waiting<'_, 'w>,
+        plan: impl for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
     ) -> Result<(LogVolume, RemainingWork)> {
         let handle = self.transactions.start(HandleKind::Writing)?;
         let commit = |failure| RemainingWork::Commit(handle.generation(), failure);
-        let next = self.log(&handle, &InodeToLog { inode, data: waiting.data.as_deref() });
+        let next = plan(self, &handle, waiting.data.as_deref());
         waiting.clock.lap(Phase::Collect);
         let (amount, left) = match next {
             SyncPlan::Wait(generation) => (LogVolume::default(), RemainingWork::Wait(generation)),
@@ -225,6 +240,10 @@ impl Log {
                 pending_io: None,
                 amount: LogVolume::default(),
             });
+        }
+        #[cfg(feature = "experiments")]
+        if let Err(reason) = self.flush_before_logging(handle, inode) {
+            return SyncPlan::Commit(reason);
         }
         let collected = self.transactions.logs(handle).and_then(|mut writer| {
             InodeLogger::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)

@@ -111,6 +111,20 @@ fn flush(inodes: &Inodes, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
     flush_alone(inodes, handle, what).inspect_err(|error| transactions.fail(&error.to_string()))
 }
 
+/// Flushes the delayed items of one inode; a failure aborts the transaction. The space that is
+/// reserved for them is released by the next flush of all.
+#[cfg(feature = "experiments")]
+pub(crate) fn flush_inode(inodes: &Inodes, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let _one = inodes.merging.lock();
+    let transactions = inodes.transactions.as_ref().expect("the caller changed the inode");
+    transactions.check()?;
+    let mut batch = Batch::new(inodes, handle);
+    let flushed = batch.add(inode).and_then(|()| batch.finish(inode));
+    flushed.inspect_err(|error| transactions.fail(&error.to_string()))?;
+    handle.subvolume_changed(inode.id().subvolume);
+    Ok(())
+}
+
 fn flush_alone(inodes: &Inodes, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
     let mut promised = inodes.delayed_reservation.take();
     let changed = inodes.waiting.take();
