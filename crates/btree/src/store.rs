@@ -72,6 +72,7 @@ impl NodeStore {
 
     /// Makes all tree locks wait as before S4 of docs/seeds.md.
     #[cfg(feature = "experiments")]
+    #[must_use]
     pub fn with_hand_made_locks(self) -> Self {
         Self { has_hand_made_locks: true, ..self }
     }

@@ -28,7 +28,7 @@ mod story;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use act::{Acted, act_by_linux, act_by_us};
+pub use act::{Acted, act_by_linux, act_by_us, act_by_us_in};
 pub use expectation::Expectation;
 pub use judge::{judge_by_linux, judge_by_us};
 pub use seen::{Seen, differences_of_replays};

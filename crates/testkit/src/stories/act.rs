@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use userbtrfs::{FullCommitReason, OpenOptions, SyncOutcome};
+use userbtrfs_engine::api::Experiment;
 use userbtrfs_sync::Arc;
 
 use super::folder::folder;
@@ -71,9 +72,21 @@ fn act(actor: &mut dyn Actor, steps: &[Step]) -> Result<Option<Seen>> {
 
 /// Executes a story with userbtrfs on the filesystem in `base`.
 pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
+    act_by_us_in(None, base, steps)
+}
+
+/// Like [`act_by_us`], in an experiment of docs/seeds.md.
+pub fn act_by_us_in(
+    experiment: Option<Experiment>,
+    base: &SparseImage,
+    steps: &[Step],
+) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(base));
     let is_crowded = steps.iter().any(|step| matches!(step, Step::Evict));
-    let options = if is_crowded { with_little_memory() } else { OpenOptions::new() };
+    let mut options = if is_crowded { with_little_memory() } else { OpenOptions::new() };
+    if let Some(experiment) = experiment {
+        options.experiment(experiment);
+    }
     let mut us = Us::new(EngineTarget::with_options(device.clone(), &options)?);
     let before = act(&mut us, steps)?;
     let recording = device.recording();

@@ -90,7 +90,11 @@ pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Re
 }
 
 /// Returns random states after a crash: half of them prefixes.
-fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item = State> + '_ {
+pub(crate) fn chosen(
+    recording: &Recording,
+    seed: u64,
+    count: usize,
+) -> impl Iterator<Item = State> + '_ {
     let in_order = states(recording, Choice::Sample { seed, count: count / 2 });
     in_order.chain(states(recording, Choice::Reordered { seed, count: count - count / 2 }))
 }
@@ -116,7 +120,7 @@ fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
 }
 
 /// Checks `count` states; returns the number of checked states.
-fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
+pub(crate) fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut judged = 0;
     for state in chosen(&acted.recording, seed, count) {

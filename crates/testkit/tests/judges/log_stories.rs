@@ -159,13 +159,13 @@ fn tell_of_us(text: &str, base: &SparseImage) -> usize {
 }
 
 /// Returns the initial filesystem of a story.
-fn plain() -> &'static SparseImage {
+pub(super) fn plain() -> &'static SparseImage {
     static IMAGE_OF: OnceLock<SparseImage> = OnceLock::new();
     IMAGE_OF.get_or_init(|| Made::new("plain", IMAGE, Options::default()).image())
 }
 
 /// Returns the initial filesystem without `NO_HOLES`.
-fn hole_items() -> &'static SparseImage {
+pub(super) fn hole_items() -> &'static SparseImage {
     static IMAGE_OF: OnceLock<SparseImage> = OnceLock::new();
     let make = || Made::by_progs("hole items", IMAGE, Options::default(), &["-O", "^no-holes"]);
     IMAGE_OF.get_or_init(|| make().image())
@@ -224,7 +224,7 @@ fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Ve
 }
 
 /// Checks an execution with both sides.
-fn judge(story: &Story, what: &str, acted: &Acted) -> Vec<String> {
+pub(super) fn judge(story: &Story, what: &str, acted: &Acted) -> Vec<String> {
     let pending = if acted.has_log() { "a log" } else { "no log" };
     println!("{what}: {pending}");
     let image = acted.durable.as_ref().unwrap_or(&acted.image);

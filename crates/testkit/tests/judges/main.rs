@@ -19,6 +19,7 @@ mod cuts;
 mod data;
 mod default_acls;
 mod dump;
+mod experiments;
 mod faults;
 mod fill;
 mod fill_data;
