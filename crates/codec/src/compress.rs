@@ -7,14 +7,18 @@
 //!    unspecified.
 
 mod error;
+mod heuristic;
 pub mod lzo;
+mod method;
 mod zlib;
 mod zstd;
 
 use std::ops::RangeInclusive;
 
-pub use error::{CompressError, DecompressError, LzoError};
+pub use error::{CompressError, DecompressError, LzoError, MethodError};
+pub use heuristic::looks_compressible;
 pub use lzo::BlockError;
+pub use method::CompressionMethod;
 
 /// The maximum number of bytes of a file in one compressed extent.
 pub const MAX_CONTENT: usize = 128 * 1024;
@@ -31,6 +35,27 @@ pub enum Compression {
 }
 
 impl Compression {
+    /// All algorithms.
+    pub const ALL: [Self; 3] = [Self::Zlib, Self::Lzo, Self::Zstd];
+
+    /// Returns the name, as options and properties have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zlib => "zlib",
+            Self::Lzo => "lzo",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// Returns the levels of btrfs; 0 selects the default. LZO has no levels.
+    pub const fn levels(self) -> RangeInclusive<i32> {
+        match self {
+            Self::Zlib => zlib::LEVELS,
+            Self::Lzo => 0..=0,
+            Self::Zstd => zstd::LEVELS,
+        }
+    }
+
     /// Decompresses the stream at the start of `src` into `dst` and returns the content's length.
     ///
     /// The rest of `dst` is set to zero. Fails with [`DecompressError::TooLong`] if the content is

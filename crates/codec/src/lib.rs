@@ -12,4 +12,6 @@ pub mod compress;
 pub mod hash;
 
 pub use checksum::{Checksum, ChecksumKind, UnknownChecksum};
-pub use compress::{CompressError, Compression, DecompressError, MAX_CONTENT};
+pub use compress::{
+    CompressError, Compression, CompressionMethod, DecompressError, MAX_CONTENT, MethodError,
+};

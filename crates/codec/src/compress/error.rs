@@ -38,6 +38,27 @@ pub enum CompressError {
     Zstd(&'static str),
 }
 
+/// The reason why a text names no compression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MethodError {
+    /// The algorithm is unknown, or the level is not a number.
+    #[error("unrecognized compression {0}")]
+    Unknown(String),
+    /// The algorithm does not have the level.
+    #[error("compression level {level} is out of range for {algorithm} ({least} to {most})")]
+    Level {
+        /// The name of the algorithm.
+        algorithm: &'static str,
+        /// The level.
+        level: i32,
+        /// The least level.
+        least: i32,
+        /// The highest level.
+        most: i32,
+    },
+}
+
 /// An error in an LZO stream. Offsets count from the stream's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
