@@ -2,7 +2,7 @@
 
 use userbtrfs_device::Device;
 use userbtrfs_format::{DeviceItem, Expectation, Geometry, Superblock, TreeId};
-use userbtrfs_sync::atomic::AtomicBool;
+use userbtrfs_sync::atomic::{AtomicBool, AtomicU64};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 use crate::bad_mirrors::BadMirrors;
@@ -61,6 +61,7 @@ impl Volume {
         let volume = Self {
             device,
             superblock,
+            added_incompat: AtomicU64::new(0),
             geometry,
             chunks,
             warnings,

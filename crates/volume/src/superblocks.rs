@@ -15,6 +15,8 @@ use userbtrfs_format::{
     Superblock,
 };
 
+use userbtrfs_sync::atomic::Ordering;
+
 use crate::error::{OpenError, SuperblockMirrorError, WriteError};
 use crate::volume::Volume;
 use crate::warning::Warning;
@@ -134,11 +136,20 @@ impl Volume {
         self.set_superblock(superblock);
     }
 
-    /// Adds features to the current superblock, and so to the next one that is written.
+    /// Adds features to the superblock of the next commit. The current superblock stays without
+    /// them: what a log uses must be in the superblock that the log belongs to.
     pub fn add_incompat(&self, flags: IncompatFlags) {
-        let mut superblock = (*self.superblock()).clone();
-        superblock.incompat |= flags;
-        self.set_superblock(superblock);
+        self.added_incompat.fetch_or(flags.bits(), Ordering::SeqCst);
+    }
+
+    /// Returns the features that were added since the volume was opened.
+    pub fn added_incompat(&self) -> IncompatFlags {
+        IncompatFlags::from_bits_retain(self.added_incompat.load(Ordering::SeqCst))
+    }
+
+    /// Returns true if the current superblock has all features that were added.
+    pub fn has_added_incompat(&self) -> bool {
+        self.superblock().incompat.contains(self.added_incompat())
     }
 
     fn write_primary(

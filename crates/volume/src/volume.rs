@@ -2,7 +2,7 @@
 
 use userbtrfs_device::{CrashPoint, Device, crash_point};
 use userbtrfs_format::{Chunk, Expectation, Geometry, Logical, Superblock, TreeId};
-use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, RwLock};
 
 use crate::bad_mirrors::BadMirrors;
@@ -15,6 +15,8 @@ use crate::warning::Warning;
 pub struct Volume {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: RwLock<Arc<Superblock>>,
+    /// The bits of incompat features that the superblock of the next commit has in addition.
+    pub(crate) added_incompat: AtomicU64,
     pub(crate) geometry: Geometry,
     pub(crate) chunks: RwLock<ChunkMap>,
     pub(crate) warnings: Vec<Warning>,
