@@ -32,6 +32,7 @@ mod walk;
 mod write;
 
 pub use crate::clock::now;
+pub use crate::compression::Compress;
 pub use crate::data::{Allocate, Deduped};
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::inode::EMPTY_DIR;
@@ -48,7 +49,7 @@ pub use reader::{Chunk, FileReader};
 pub use space::{SpaceUse, StatFs, Usage};
 pub use subvolume::SubvolumeInfo;
 pub use userbtrfs_btree::CacheStats;
-pub use userbtrfs_codec::compress::Compression;
+pub use userbtrfs_codec::compress::{Compression, CompressionMethod, MethodError};
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Region, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
 pub use userbtrfs_transaction::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};

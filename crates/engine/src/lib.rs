@@ -23,6 +23,7 @@
 pub mod acl;
 pub mod api;
 mod clock;
+mod compression;
 mod data;
 mod error;
 mod inode;

@@ -155,11 +155,11 @@ pub use {admin::*, error::*, fs::*, raw::*};
 /// Paths are bytes, absolute, and start at the subvolume that [`OpenOptions`] names.
 pub mod fs {
     pub use userbtrfs_engine::api::{
-        Allocate, Attributes, Buffer, Chunk, Compression, Deduped, Dir, DirEntries, DirEntry,
-        Direct, EMPTY_DIR, Error, Extent, ExtentKind, File, FileKind, FileReader, FileType,
-        FileWriter, Filesystem, Inode, InodeFlags, InodeId, IoUring, Membership, Metadata,
-        OpenOptions, Region, RenameMode, Result, Slice, Timestamp, Walk, WalkEntry, XattrMode,
-        join_path, now,
+        Allocate, Attributes, Buffer, Chunk, Compress, Compression, CompressionMethod, Deduped,
+        Dir, DirEntries, DirEntry, Direct, EMPTY_DIR, Error, Extent, ExtentKind, File, FileKind,
+        FileReader, FileType, FileWriter, Filesystem, Inode, InodeFlags, InodeId, IoUring,
+        Membership, Metadata, MethodError, OpenOptions, Region, RenameMode, Result, Slice,
+        Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
     };
     pub use userbtrfs_format::Quoted;
 }

@@ -33,7 +33,9 @@ pub fn looks_compressible(data: &[u8]) -> bool {
         return true;
     }
     let mut counts = [0_u32; 256];
-    sample.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    for byte in &sample {
+        counts[usize::from(*byte)] += 1;
+    }
     let mut counts: Vec<u32> = counts.into_iter().filter(|&count| count > 0).collect();
     if counts.len() < FEW_BYTES {
         return true;
@@ -102,7 +104,9 @@ mod tests {
         assert!(!looks_compressible(&hundred));
         let sparse: Vec<u8> = noise(9, 131_072)
             .chunks(4)
-            .flat_map(|four| if four[0] % 4 == 0 { [four[0], four[1], four[2], four[3]] } else { [0; 4] })
+            .flat_map(
+                |four| if four[0] % 4 == 0 { [four[0], four[1], four[2], four[3]] } else { [0; 4] },
+            )
             .collect();
         assert!(looks_compressible(&sparse));
     }

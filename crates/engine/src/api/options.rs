@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use userbtrfs_codec::Compression;
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay, Region};
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_sync::Arc;
@@ -11,6 +12,7 @@ use userbtrfs_transaction::{TransactionOptions, TreeRoots};
 use userbtrfs_volume::Volume;
 
 use super::Filesystem;
+use crate::compression::Compress;
 use crate::data::WriteOptions;
 use crate::error::{Error, Result};
 use crate::inode::InodesOptions;
@@ -29,6 +31,7 @@ pub struct OpenOptions {
     tree_log: bool,
     /// The flags of new files that turn features off: NODATACOW, NODATASUM.
     without: InodeFlags,
+    compress: Option<Compress>,
     direct: Direct,
     io_uring: IoUring,
     region: Region,
@@ -135,6 +138,7 @@ impl OpenOptions {
             pending_log: PendingLog::Replay,
             tree_log: true,
             without: InodeFlags::empty(),
+            compress: None,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
             region: Region::Whole,
@@ -171,6 +175,18 @@ impl OpenOptions {
     /// is yes.
     pub fn data_checksums(&mut self, checksums: bool) -> &mut Self {
         self.without.set(InodeFlags::NODATASUM, !checksums);
+        self
+    }
+
+    /// Sets how data is compressed when it is written. The default is not at all, except for files
+    /// with the flag COMPRESS or the property `btrfs.compression`, which decides for its file.
+    ///
+    /// Data is stored compressed if that saves a sector or more. Data of files that are overwritten
+    /// in place, have no checksums or have preallocated extents is not compressed, and neither is
+    /// data of direct writes. Without [`Compress::force`], a file whose data does not become
+    /// smaller gets the flag NOCOMPRESS, and is not compressed any more.
+    pub fn compress(&mut self, compress: Option<Compress>) -> &mut Self {
+        self.compress = compress;
         self
     }
 
@@ -356,6 +372,7 @@ impl OpenOptions {
             names_max: self.share(|shares| shares.names),
             late_bytes: self.share(|shares| shares.deferred_names),
             file_flags: self.file_flags(),
+            compression: self.compress.map_or(Compression::Zlib, |it| it.method.algorithm),
         }
     }
 
@@ -364,7 +381,11 @@ impl OpenOptions {
     }
 
     pub(crate) fn writer(&self) -> WriteOptions {
-        WriteOptions { unfinished_max: self.memory / 8, age_seconds: self.commit_seconds }
+        WriteOptions {
+            unfinished_max: self.memory / 8,
+            age_seconds: self.commit_seconds,
+            compress: self.compress,
+        }
     }
 
     /// Returns the bytes in one window of a reader, which has two.

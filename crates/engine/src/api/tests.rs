@@ -3,6 +3,7 @@
 mod at_once;
 mod cloning;
 mod coherence;
+mod compressing;
 mod device;
 #[cfg(feature = "experiments")]
 mod experiments;

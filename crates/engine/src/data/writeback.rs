@@ -11,7 +11,9 @@
 //!    data can be written instead: the file may be about to grow in that sector.
 
 pub(in crate::data) mod batch;
-pub(in crate::data) mod context;
+pub(in crate::data) mod compress;
+pub(crate) mod context;
+pub(in crate::data) mod helpers;
 pub(in crate::data) mod nocow;
 pub(in crate::data) mod ordered;
 pub(in crate::data) mod repair;

@@ -7,6 +7,7 @@
 //! 3. Nothing here knows an operation: those are functions in [`crate::inode::dir`],
 //!    [`crate::inode::ops`] and [`crate::inode::flush`].
 
+use userbtrfs_codec::Compression;
 use userbtrfs_format::{InodeFlags, TreeId, item_len_max};
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_transaction::{Handle, Reservation, TransactionManager};
@@ -44,6 +45,8 @@ pub(crate) struct InodesOptions {
     pub(crate) late_bytes: usize,
     /// Flags of each new file, in addition to those inherited from its directory.
     pub(crate) file_flags: InodeFlags,
+    /// The kind of compression of inodes that have only the flag.
+    pub(crate) compression: Compression,
 }
 
 /// The inodes of a filesystem.

@@ -46,6 +46,7 @@ pub(crate) use create::{create_opened, create_unnamed};
 pub(crate) use file_extents::{change_file, change_file_in};
 pub(crate) use link::link;
 pub(crate) use orphan::{delete_at_last, delete_later, open, reserve_step, start_of_last};
+pub(crate) use property::compression;
 pub(crate) use rename::rename;
 pub(crate) use replay::{
     replay_bytes, replay_cut, replay_entry, replay_entry_at, replay_file, replay_find,

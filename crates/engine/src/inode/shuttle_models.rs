@@ -77,6 +77,7 @@ impl World {
             names_max: 128 << 10,
             late_bytes: 1 << 10,
             file_flags: InodeFlags::empty(),
+            compression: userbtrfs_codec::Compression::Zlib,
         };
         let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options));
         let flusher: Arc<dyn TransactionHooks> =

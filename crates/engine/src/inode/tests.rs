@@ -31,6 +31,7 @@ const OPTIONS: InodesOptions = InodesOptions {
     names_max: 128 << 20,
     late_bytes: 64 << 20,
     file_flags: InodeFlags::empty(),
+    compression: userbtrfs_codec::Compression::Zlib,
 };
 pub(super) const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 const ACL: DefaultAcl = DefaultAcl::Inherited { umask: 0 };

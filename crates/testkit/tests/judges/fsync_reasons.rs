@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Allocate, CommitTrigger, File, Filesystem, FullCommitReason, OpenOptions, RenameMode,
+    Allocate, CommitTrigger, Compress, File, Filesystem, FullCommitReason, OpenOptions, RenameMode,
     SyncOutcome, SyncRecord, TreeId, XattrMode,
 };
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -224,6 +224,10 @@ impl One {
         let mut options = OpenOptions::new();
         options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
         options.tree_log(reason != FullCommitReason::Disabled);
+        if reason == FullCommitReason::Feature {
+            let method = "zstd".parse().unwrap();
+            options.compress(Some(Compress { method, force: false }));
+        }
         let filesystem = options.open_devices(vec![device.clone()]).unwrap();
         let records = Records::new(Mutex::new(Class::DeviceQueue, Vec::new()));
         let told = Arc::clone(&records);
@@ -284,6 +288,13 @@ impl One {
             FullCommitReason::Subvolume => {
                 self.filesystem.root().create_subvolume(b"subvolume", 0o755).unwrap();
                 self.create("a").sync_all().unwrap();
+            }
+            FullCommitReason::Feature => {
+                let file = self.create("a");
+                file.append(&[7; 8192]).unwrap();
+                file.sync_all().unwrap();
+                file.append(&[8; 8192]).unwrap();
+                file.sync_all().unwrap();
             }
         }
     }

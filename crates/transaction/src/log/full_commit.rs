@@ -34,11 +34,13 @@ pub enum FullCommitReason {
     NameMoved,
     /// A subvolume was created, renamed or deleted.
     Subvolume,
+    /// The superblock of the last commit lacks a feature that is used now.
+    Feature,
 }
 
 impl FullCommitReason {
     /// All reasons.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
@@ -50,6 +52,7 @@ impl FullCommitReason {
         Self::SpaceBehindEnd,
         Self::NameMoved,
         Self::Subvolume,
+        Self::Feature,
     ];
 
     /// Returns its index in [`Self::ALL`].
@@ -72,6 +75,7 @@ impl fmt::Display for FullCommitReason {
             Self::SpaceBehindEnd => "preallocation beyond EOF changed",
             Self::NameMoved => "name moved",
             Self::Subvolume => "subvolume added or removed",
+            Self::Feature => "first use of a feature",
         })
     }
 }

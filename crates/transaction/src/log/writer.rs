@@ -3,6 +3,7 @@
 //! 1. A log is created by its first change. All changes are made under one lock, by a
 //!    [`LogWriter`].
 //! 2. A change that fails marks the transaction.
+//! 3. A log is written only if the superblock that it belongs to has all features that are in use.
 
 #[cfg(feature = "experiments")]
 mod experiments;
@@ -132,6 +133,9 @@ impl SubvolumeLogs {
     ) -> Result<LogWriter<'a>, FullCommitReason> {
         if !self.context.options.log {
             return Err(self.mark(FullCommitReason::Disabled));
+        }
+        if !self.context.volume().has_added_incompat() {
+            return Err(self.mark(FullCommitReason::Feature));
         }
         self.check()?;
         #[cfg(feature = "experiments")]

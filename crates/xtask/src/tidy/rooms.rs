@@ -14,7 +14,7 @@ use super::workspace::Source;
 const ENGINE: &str = "crates/engine/src/";
 
 /// Modules that are no rooms: every room may call them, and they call no room.
-const SHARED: &[&str] = &["acl", "clock", "error", "units"];
+const SHARED: &[&str] = &["acl", "clock", "compression", "error", "units"];
 
 /// Each room, and the rooms it may call.
 const ROOMS: &[(&str, &[&str])] = &[

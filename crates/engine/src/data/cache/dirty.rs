@@ -49,6 +49,13 @@ impl DirtyRun {
         self.end - self.start
     }
 
+    /// Appends the run that follows this one.
+    pub(crate) fn append(&mut self, next: Self) {
+        assert_eq!(self.end, next.start, "the runs are adjacent");
+        self.end = next.end;
+        self.parts.extend(next.parts);
+    }
+
     /// Splits the run at a sector boundary inside it, and returns the part after that.
     pub(crate) fn split_off(&mut self, at: u64) -> Self {
         assert!(self.start < at && at < self.end && at.is_multiple_of(SECTOR));

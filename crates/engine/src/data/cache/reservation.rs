@@ -21,6 +21,9 @@ const RUN_ITEMS: u64 = 2;
 /// parts fill in part.
 pub(in crate::data) const CUT_ITEMS: u64 = RUN_ITEMS + 1;
 
+/// Bytes of an EXTENT_DATA item in a leaf, with its header.
+const EXTENT_BYTES: u64 = 78;
+
 /// The least number of sectors in each extent of a run that is too long for one: blocks are not
 /// cut.
 const SECTORS_OF_EXTENT: u64 = (EXTENT_MAX - BLOCK as u64) / SECTOR;
@@ -57,6 +60,15 @@ impl DelallocCosts {
     /// Returns the additional bytes of metadata to write a run in two parts.
     pub(in crate::data) fn of_a_cut(self) -> u64 {
         bytes_for_items(CUT_ITEMS, self.nodesize)
+    }
+
+    /// Returns the additional bytes of metadata to write a run in `extents` more extents. Their
+    /// items are beside each other; leaves may stay half full, and an item counts for two leaves.
+    pub(in crate::data) fn of_extents(self, extents: u64) -> u64 {
+        bytes_for_items(
+            extents.saturating_mul(EXTENT_BYTES).div_ceil(u64::from(self.nodesize)),
+            self.nodesize,
+        )
     }
 
     fn metadata(self, need: SpaceNeeded) -> u64 {

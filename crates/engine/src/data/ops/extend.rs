@@ -8,11 +8,10 @@ use crate::data::ops::delalloc::{Delalloc, MayExtend};
 use crate::data::ops::punch::remove;
 use crate::data::units::Times;
 use crate::data::writeback::context::WriteContext;
-use crate::data::writeback::nocow::INLINE_MAX;
 use crate::error::Result;
 use crate::inode::ops;
 use crate::inode::{ExtentMapKind, TreeRoots};
-use crate::units::{sector_end, sector_start};
+use crate::units::{SECTOR, sector_end, sector_start};
 
 /// Prepares a file for growing to `to` bytes or beyond: the range from its end to there reads
 /// as zeros. The caller holds the operation lock, and keeps the guard until the file has grown.
@@ -30,7 +29,7 @@ pub(in crate::data) fn settle_end<'a>(
     let end = sector_end(size);
     // The bytes on disk beyond the end of a file may be anything, and inline data has no
     // extents behind it: nor has data in flight that becomes inline, and lands before this.
-    let may_be_inline = || size <= INLINE_MAX && pages.unfinished_from(0) == Some(0);
+    let may_be_inline = || size < SECTOR && pages.unfinished_from(0) == Some(0);
     if last < end && (may_be_inline() || delalloc.context.holds_data(pages, last..end)?) {
         redirty_end(delalloc, pages, size)?;
     }

@@ -12,21 +12,12 @@ use userbtrfs_transaction::TransactionManager;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::page_cache::PageCache;
 use crate::data::ops::delalloc::Delalloc;
-use crate::data::writeback::context::WriteContext;
+use crate::data::writeback::context::{WriteContext, WriteOptions};
 use crate::data::writeback::repair::repair;
 use crate::data::writeback::{Writeback, WritebackHandle};
 use crate::error::{Error, Result};
 use crate::inode::ops;
 use crate::inode::{InodeEvents, Namespace};
-
-/// The limits of writeback.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteOptions {
-    /// The most bytes of data in memory that may be dirty or in flight.
-    pub(crate) unfinished_max: u64,
-    /// The age in seconds at which data is written back; 0 for no limit.
-    pub(crate) age_seconds: u64,
-}
 
 /// The operations that change file data, of a filesystem that is open for writing.
 pub(crate) struct FileOps {
@@ -48,7 +39,7 @@ impl FileOps {
         options: WriteOptions,
     ) -> Result<Arc<Self>> {
         let nodes = Arc::clone(namespace.inodes());
-        let new = WriteContext::new(cache, nodes, transactions, options.unfinished_max);
+        let new = WriteContext::new(cache, nodes, transactions, options);
         let context = Arc::new(new);
         let watch: Weak<dyn InodeEvents> = Arc::downgrade(&context) as Weak<dyn InodeEvents>;
         namespace.watch(watch);

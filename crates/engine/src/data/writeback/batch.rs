@@ -11,20 +11,24 @@
 //! 4. Each extent succeeds or fails alone. A failed one leaves the file as it was, and its space is
 //!    released.
 //! 5. The writeback locks of all the files are held throughout.
+//! 6. Data that is compressed needs more items than were reserved for its run. They are reserved
+//!    without waiting; if there is no space for them, the data is written as it is.
 
 use smallvec::SmallVec;
+use userbtrfs_codec::Compression;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{InodeItem, Logical};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{
     FullCommitReason, Handle, HandleKind, Reservation, TransactionManager,
 };
-use userbtrfs_volume::PendingWrites;
+use userbtrfs_volume::{PendingWrites, Slice};
 
 use crate::data::cache::dirty::{Delta, DirtyRun};
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::reservation::{DelallocReserved, merge};
 use crate::data::units::{EXTENT_MAX, Times};
+use crate::data::writeback::compress::{self, Compressed, FileCompression, compression_of};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::nocow;
 use crate::data::writeback::write_extent::{
@@ -61,6 +65,10 @@ pub(in crate::data) struct FileJob<'a> {
     checksums: Option<ChecksumKind>,
     reserved: DelallocReserved,
     failed: Option<Unwritten>,
+    /// How new extents are compressed.
+    compression: Option<FileCompression>,
+    /// Whether data was compressed in vain.
+    is_incompressible: bool,
 }
 
 /// The extents that a group has of one file.
@@ -75,6 +83,14 @@ type FilesExtents = SmallVec<[FileExtents; 1]>;
 
 /// Runs, each with the index of its job, or of its [`FileExtents`].
 type NumberedRuns = SmallVec<[(usize, DirtyRun); 1]>;
+
+/// A run in compressed form, with the index of its [`FileExtents`].
+struct CompressedRun {
+    load: usize,
+    run: DirtyRun,
+    algorithm: Compression,
+    stream: Slice,
+}
 
 /// A group in flight.
 struct InFlight {
@@ -105,7 +121,15 @@ impl<'a> FileJob<'a> {
             |transactions: &Arc<TransactionManager>| transactions.volume().geometry().checksum_kind;
         let checksums = source.transactions.as_ref().filter(|_| source.checksummed).map(kind);
         let item = pages.inode().item();
-        Self { pages, origin, item, checksums, reserved, failed: None }
+        let (failed, compression, is_incompressible) = (None, None, false);
+        Self { pages, origin, item, checksums, reserved, failed, compression, is_incompressible }
+    }
+
+    /// Sets how new extents are compressed. Data of a caller's buffer is not.
+    fn compressed(self, context: &WriteContext) -> Self {
+        let Origin::Memory { .. } = self.origin else { return self };
+        let compression = compression_of(context, self.pages, &self.item);
+        Self { compression, ..self }
     }
 
     /// Returns the targets of a run: see [`nocow::targets`].
@@ -115,7 +139,7 @@ impl<'a> FileJob<'a> {
             Origin::Memory { .. } => now,
             Origin::Caller { end, .. } => now.max(end),
         };
-        nocow::targets(context, self.pages, &self.item, run, size)
+        nocow::targets(context, self.pages, &self.item, run, size, self.compression)
     }
 
     /// Returns up to where the file has all the data that it had when this was taken, once these
@@ -127,6 +151,13 @@ impl<'a> FileJob<'a> {
                 end.map_or(0, |end| end.min(size))
             }
             _ => 0,
+        }
+    }
+
+    /// Records that data did not become smaller: no more of the file is compressed.
+    fn compressed_in_vain(&mut self) {
+        if self.compression.take_if(|how| !how.is_forced()).is_some() {
+            self.is_incompressible = true;
         }
     }
 
@@ -148,7 +179,7 @@ impl<'a> WritebackBatch<'a> {
 
     /// Adds a file; returns the index to pass with its runs.
     pub(in crate::data) fn add(&mut self, job: FileJob<'a>) -> usize {
-        self.jobs.push(job);
+        self.jobs.push(job.compressed(self.context));
         self.jobs.len() - 1
     }
 
@@ -223,8 +254,101 @@ impl<'a> WritebackBatch<'a> {
         for load in loads.iter_mut().filter(|load| Some(load.job) != unfinished) {
             merge(&mut load.metadata, self.jobs[load.job].reserved.metadata.take());
         }
-        self.allocate(needs_allocation, &mut loads);
+        let plain = self.compress(needs_allocation, &mut loads);
+        self.allocate(plain, &mut loads);
         loads
+    }
+
+    /// Compresses runs of files that are compressed, and allocates space for what became shorter;
+    /// returns the runs that are written as they are.
+    fn compress(&mut self, runs: NumberedRuns, loads: &mut [FileExtents]) -> NumberedRuns {
+        let (mut chunks, mut plain) = (Vec::new(), NumberedRuns::new());
+        for (load, run) in runs {
+            match self.jobs[loads[load].job].compression {
+                Some(how) => compress::split(load, run, how, &mut chunks),
+                None => plain.push((load, run)),
+            }
+        }
+        if chunks.is_empty() {
+            return plain;
+        }
+        let results = compress::compress(self.context, &chunks);
+        let mut counts = vec![0; loads.len()];
+        for (chunk, result) in chunks.iter().zip(&results) {
+            counts[chunk.file] += u64::from(matches!(result, Compressed::Stream(..)));
+        }
+        let has_space: Vec<bool> =
+            loads.iter_mut().zip(counts).map(|(load, n)| self.reserve_extents(load, n)).collect();
+        let mut streams = Vec::new();
+        for (chunk, result) in chunks.into_iter().zip(results) {
+            let (load, run) = (chunk.file, chunk.run);
+            match result {
+                Compressed::Stream(algorithm, stream) if has_space[load] => {
+                    streams.push(CompressedRun { load, run, algorithm, stream });
+                }
+                Compressed::Incompressible => {
+                    self.jobs[loads[load].job].compressed_in_vain();
+                    add_run(&mut plain, load, run);
+                }
+                Compressed::Plain | Compressed::Stream(..) => add_run(&mut plain, load, run),
+            }
+        }
+        self.allocate_compressed(streams, loads, &mut plain);
+        plain
+    }
+
+    /// Reserves metadata for a number of compressed extents, and as many others between them.
+    /// Returns whether there is space. The caller holds locks, so it must not wait for space.
+    fn reserve_extents(&self, load: &mut FileExtents, count: u64) -> bool {
+        let bytes = self.context.costs.of_extents(2 * count);
+        if bytes == 0 {
+            return true;
+        }
+        let reserved = self.context.transactions.space().reserve(bytes).ok();
+        let has_space = reserved.is_some();
+        merge(&mut load.metadata, reserved);
+        has_space
+    }
+
+    /// Allocates space for compressed runs, in one allocation for several if they fit. Runs without
+    /// space for their streams are added to `plain`: they need no contiguous space.
+    fn allocate_compressed(
+        &mut self,
+        runs: Vec<CompressedRun>,
+        loads: &mut [FileExtents],
+        plain: &mut NumberedRuns,
+    ) {
+        let mut left = runs.iter().map(|run| run.stream.len() as u64).sum::<u64>();
+        let (mut at, mut room) = (0, 0);
+        for CompressedRun { load, run, algorithm, stream } in runs {
+            let len = stream.len() as u64;
+            if len > room {
+                self.give_back(at, room);
+                let most = left.min(EXTENT_MAX);
+                (at, room) = match self.context.transactions.allocate_data(most, len) {
+                    Ok((logical, len)) => (logical.0, len),
+                    Err(_) => (0, 0),
+                };
+            }
+            left -= len;
+            if len > room {
+                plain.push((load, run));
+                continue;
+            }
+            let file = &mut loads[load];
+            self.jobs[file.job].reserved.spend(run.len());
+            let place = WriteTarget::Compressed { logical: Logical(at), algorithm, stream };
+            file.write_extents.push(WriteExtent::new(run, place));
+            (at, room) = (at + len, room - len);
+        }
+        self.give_back(at, room);
+    }
+
+    /// Frees the rest of an allocation.
+    fn give_back(&self, at: u64, len: u64) {
+        if len > 0 {
+            self.context.transactions.give_back_data(Logical(at), len);
+        }
     }
 
     /// Moves a run's share of the file's reservation to the group.
@@ -336,6 +460,9 @@ impl<'a> WritebackBatch<'a> {
                 change.set_size(change.size().max(written.min(*end)));
                 times.touch(change);
             }
+            if self.jobs[job].is_incompressible {
+                change.set_incompressible();
+            }
             pages.advance_size(change, landed);
         };
         let nodes = &context.nodes;
@@ -354,7 +481,7 @@ impl<'a> WritebackBatch<'a> {
     fn replaced_bytes(&self, job: usize, write_extent: &WriteExtent) -> Result<u64> {
         match write_extent.place {
             WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(write_extent.run.len()),
-            WriteTarget::Inline(_) | WriteTarget::New(_) => {
+            WriteTarget::Inline(_) | WriteTarget::New(_) | WriteTarget::Compressed { .. } => {
                 let range = write_extent.run.start..write_extent.run.end;
                 self.context.bytes_of(self.jobs[job].pages, range)
             }
@@ -373,10 +500,18 @@ impl<'a> WritebackBatch<'a> {
             // Before its space may be reused.
             self.context.transactions.require_commit(handle, FullCommitReason::DataFailed);
         }
-        if let WriteTarget::New(logical) = write_extent.place {
-            self.context.transactions.give_back_data(logical, write_extent.run.len());
+        if let Some((logical, len)) = write_extent.allocated() {
+            self.context.transactions.give_back_data(logical, len);
         }
         self.jobs[job].fail(&write_extent.run, why);
+    }
+}
+
+/// Adds a run, to the last one if it continues that.
+fn add_run(runs: &mut NumberedRuns, load: usize, run: DirtyRun) {
+    match runs.last_mut() {
+        Some((last, before)) if *last == load && before.end == run.start => before.append(run),
+        _ => runs.push((load, run)),
     }
 }
 

@@ -15,15 +15,28 @@ use std::ops::Range;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::TransactionManager;
 
+use crate::compression::Compress;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::page_cache::PageCache;
 use crate::data::cache::reservation::{DelallocCosts, DelallocReserved};
 use crate::data::read::get_extent::ExtentMaps;
+use crate::data::writeback::helpers::Helpers;
 use crate::error::{InodeId, Result};
 use crate::inode::{ExtentMapKind, InodeEvents, Inodes, TreeRoots};
 
 /// Workers begin to write when one part in `EARLY` of the bound is unfinished.
 const EARLY: u64 = 4;
+
+/// The limits of writeback, and how data is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteOptions {
+    /// The most bytes of data in memory that may be dirty or in flight.
+    pub(crate) unfinished_max: u64,
+    /// The age in seconds at which data is written back; 0 for no limit.
+    pub(crate) age_seconds: u64,
+    /// How data is compressed, unless the file has a property.
+    pub(crate) compress: Option<Compress>,
+}
 
 /// The caches, trees and limits that changes of file data share. It writes nothing: see `writeback`
 /// and `delalloc`.
@@ -34,6 +47,10 @@ pub(in crate::data) struct WriteContext {
     pub(in crate::data) costs: DelallocCosts,
     /// The most bytes of data in memory that may be unfinished.
     pub(in crate::data) unfinished_max: u64,
+    /// How data is compressed, unless the file has a property.
+    pub(in crate::data) compress: Option<Compress>,
+    /// The threads that may help to compress.
+    pub(in crate::data) helpers: Helpers,
 }
 
 impl WriteContext {
@@ -42,14 +59,16 @@ impl WriteContext {
         cache: Arc<PageCache>,
         nodes: Arc<Inodes>,
         transactions: Arc<TransactionManager>,
-        unfinished_max: u64,
+        options: WriteOptions,
     ) -> Self {
         let geometry = transactions.volume().geometry();
         let costs = DelallocCosts {
             nodesize: geometry.nodesize,
             checksum: geometry.checksum_kind.size() as u64,
         };
-        Self { cache, nodes, transactions, costs, unfinished_max }
+        let WriteOptions { unfinished_max, compress, .. } = options;
+        let helpers = Helpers::new();
+        Self { cache, nodes, transactions, costs, unfinished_max, compress, helpers }
     }
 
     /// Returns the tree roots.

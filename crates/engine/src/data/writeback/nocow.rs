@@ -3,26 +3,26 @@
 //!
 //! 1. Preallocated space, and data of a file that is not copied on write, is written in place,
 //!    provided that the file is the only user of the extent.
-//! 2. A small file of which all is dirty is written inline, unless it is about to grow beyond its
-//!    first sector.
+//! 2. A small file of which all is dirty is written inline, compressed if that is shorter, unless
+//!    it is about to grow beyond its first sector.
 //! 3. Everything else is copied on write.
 
 use smallvec::smallvec;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
-use userbtrfs_sync::Arc;
 use userbtrfs_transaction::NocowGuard;
 
 use crate::data::cache::dirty::DirtyRun;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::read::get_extent::ExtentMaps;
+use crate::data::writeback::compress::{FileCompression, compress_inline};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};
 use crate::error::Result;
-use crate::inode::{ExtentMap, ExtentMapKind, reference};
+use crate::inode::{ExtentMap, ExtentMapKind, InlineData, reference};
 use crate::units::SECTOR;
 
-/// The longest file that is stored inline, in bytes: the default of Linux.
-pub(in crate::data) const INLINE_MAX: u64 = 2048;
+/// The most bytes that are stored inline: the default of Linux.
+const INLINE_MAX: u64 = 2048;
 
 /// Bytes of an EXTENT_DATA before inline data.
 const INLINE_HEAD: u64 = 21;
@@ -39,33 +39,35 @@ pub(in crate::data) fn may_be_in_place(item: &InodeItem) -> bool {
 }
 
 /// Splits a run of a file by its targets: the end of each part, and its target, or `None` if it
-/// needs allocation. `size` is the size of the file including the run. The caller holds the
-/// writeback lock.
+/// needs allocation. `size` is the size of the file including the run, and `how` tells how its data
+/// is compressed. The caller holds the writeback lock.
 pub(in crate::data) fn targets(
     context: &WriteContext,
     pages: &FilePages,
     item: &InodeItem,
     run: &DirtyRun,
     size: u64,
+    how: Option<FileCompression>,
 ) -> Result<WriteTargets> {
     if may_be_in_place(item) {
         return targets_in_extents(context, pages, item, run.start, run.end);
     }
-    let inline = inline(context, pages, run, size)?;
+    let inline = inline(context, pages, run, size, how)?;
     Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
 }
 
-/// Returns the bytes of a file of this size if it can be stored inline.
+/// Returns the data of a file of this size if it can be stored inline. Compressed data may be of
+/// all bytes of a sector, others not.
 fn inline(
     context: &WriteContext,
     pages: &FilePages,
     run: &DirtyRun,
     size: u64,
-) -> Result<Option<Arc<[u8]>>> {
-    if run.start > 0 || run.end > SECTOR || pages.is_growing() {
-        return Ok(None);
-    }
-    if !(1..=INLINE_MAX.min(inline_fits(context))).contains(&size) {
+    how: Option<FileCompression>,
+) -> Result<Option<InlineData>> {
+    let fits = INLINE_MAX.min(inline_fits(context));
+    let size_max = if how.is_some() { SECTOR } else { fits };
+    if run.start > 0 || run.end > SECTOR || !(1..=size_max).contains(&size) || pages.is_growing() {
         return Ok(None);
     }
     let source = pages.backing_extents();
@@ -73,8 +75,12 @@ fn inline(
     let alone = behind.next()?.is_none_or(|segment| {
         matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
     });
-    let size = usize::try_from(size).expect("below a sector");
-    Ok(alone.then(|| run.parts[0][..size].into()))
+    if !alone {
+        return Ok(None);
+    }
+    let bytes = &run.parts[0][..usize::try_from(size).expect("at most a sector")];
+    let compressed = how.and_then(|how| compress_inline(context, bytes, how, fits));
+    Ok(compressed.or_else(|| (size <= fits).then(|| InlineData::plain(bytes))))
 }
 
 /// Returns the most bytes of inline data: less than a sector, and at most what fits into a

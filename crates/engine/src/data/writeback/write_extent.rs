@@ -1,23 +1,25 @@
 //! A range of a file that is written to one extent.
 
 use smallvec::SmallVec;
+use userbtrfs_codec::Compression;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{Logical, RegularExtent};
-use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_volume::Slice;
 
 use crate::data::cache::dirty::DirtyRun;
 use crate::inode::{ExtentMap, ExtentMapKind, FileChange, InlineData};
-use crate::units::{SECTOR, SECTOR_LEN};
+use crate::units::SECTOR_LEN;
 
 /// The target of a range of a file.
 #[derive(Clone, Debug)]
 pub(in crate::data) enum WriteTarget {
     /// Inline in the tree: all bytes of the file.
-    Inline(Arc<[u8]>),
+    Inline(InlineData),
     /// Newly allocated space (copy on write).
     New(Logical),
+    /// Newly allocated space, for the data in compressed form.
+    Compressed { logical: Logical, algorithm: Compression, stream: Slice },
     /// This part of a preallocated extent.
     Prealloc { extent: RegularExtent, _hold: NocowGuard },
     /// The data on disk, overwritten in place (nocow).
@@ -45,7 +47,9 @@ impl WriteTarget {
     fn logical(&self) -> Option<Logical> {
         match self {
             Self::Inline(_) => None,
-            Self::New(logical) | Self::Same { logical, .. } => Some(*logical),
+            Self::New(logical) | Self::Compressed { logical, .. } | Self::Same { logical, .. } => {
+                Some(*logical)
+            }
             Self::Prealloc { extent, .. } => Some(Logical(extent.disk.0 + extent.offset)),
         }
     }
@@ -56,10 +60,31 @@ impl WriteExtent {
         Self { run, place, sums: SmallVec::new() }
     }
 
+    /// Returns the bytes that are stored, in whole sectors.
+    fn stored(&self) -> &[Slice] {
+        match &self.place {
+            WriteTarget::Compressed { stream, .. } => std::slice::from_ref(stream),
+            _ => &self.run.parts,
+        }
+    }
+
+    /// Returns the newly allocated space.
+    pub(in crate::data) fn allocated(&self) -> Option<(Logical, u64)> {
+        match &self.place {
+            WriteTarget::New(logical) => Some((*logical, self.run.len())),
+            WriteTarget::Compressed { logical, stream, .. } => {
+                Some((*logical, stream.len() as u64))
+            }
+            WriteTarget::Inline(_) | WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => {
+                None
+            }
+        }
+    }
+
     /// Returns the slices to write, with their logical addresses.
     pub(in crate::data) fn parts(&self) -> impl Iterator<Item = (Logical, Slice)> + '_ {
         let mut at = self.place.logical();
-        self.run.parts.iter().map_while(move |part| {
+        self.stored().iter().map_while(move |part| {
             let here = at?;
             at = Some(Logical(here.0 + part.len() as u64));
             Some((here, part.clone()))
@@ -70,13 +95,13 @@ impl WriteExtent {
         if matches!(self.place, WriteTarget::Inline(_) | WriteTarget::Same { .. }) {
             return;
         }
-        let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
-        self.sums.reserve(sectors * kind.size());
-        for part in &self.run.parts {
-            kind.compute_blocks(part, SECTOR_LEN, |sum| {
-                self.sums.extend_from_slice(sum.as_bytes());
-            });
+        let mut sums = SmallVec::new();
+        let sectors: usize = self.stored().iter().map(|part| part.len() / SECTOR_LEN).sum();
+        sums.reserve(sectors * kind.size());
+        for part in self.stored() {
+            kind.compute_blocks(part, SECTOR_LEN, |sum| sums.extend_from_slice(sum.as_bytes()));
         }
+        self.sums = sums;
     }
 
     /// Returns the checksums, as stored, and the address of the first sector that they cover.
@@ -96,9 +121,14 @@ impl WriteExtent {
         let bytes = self.run.len();
         let kind = match &self.place {
             WriteTarget::Same { .. } => return None,
-            WriteTarget::Inline(data) => ExtentMapKind::Inline(InlineData::plain(Arc::clone(data))),
+            WriteTarget::Inline(data) => ExtentMapKind::Inline(data.clone()),
             WriteTarget::Prealloc { extent, .. } => ExtentMapKind::Regular(*extent, None),
             WriteTarget::New(disk) => ExtentMapKind::Regular(whole_extent(*disk, bytes), None),
+            WriteTarget::Compressed { logical, algorithm, stream } => {
+                let disk_bytes = stream.len() as u64;
+                let extent = RegularExtent { disk_bytes, ..whole_extent(*logical, bytes) };
+                ExtentMapKind::Regular(extent, Some(*algorithm))
+            }
         };
         Some(ExtentMap { start: self.run.start, end: self.run.end, kind })
     }
@@ -110,10 +140,10 @@ impl WriteExtent {
             return change.overwritten();
         };
         let holds = match &self.place {
-            WriteTarget::Inline(data) => data.len() as u64,
+            WriteTarget::Inline(data) => data.ram_bytes(),
             _ => end - start,
         };
-        let is_new = matches!(self.place, WriteTarget::New(_));
+        let is_new = self.allocated().is_some();
         change.put(start, end, kind, is_new);
         change.add_bytes(difference(holds, replaced));
     }

@@ -175,6 +175,16 @@ impl InlineData {
         Self { ram_bytes, compression: None, stored: InlineBytes::Memory(bytes) }
     }
 
+    /// Creates inline data that is stored compressed, of `ram_bytes` bytes uncompressed.
+    pub(crate) fn compressed(
+        stored: impl Into<Arc<[u8]>>,
+        compression: Compression,
+        ram_bytes: u64,
+    ) -> Self {
+        let stored = InlineBytes::Memory(stored.into());
+        Self { ram_bytes, compression: Some(compression), stored }
+    }
+
     /// Copies the inline data of an item.
     pub(crate) fn copied(inline: &InlineExtent<'_>, compression: Option<Compression>) -> Self {
         let stored = InlineBytes::Memory(inline.data.into());

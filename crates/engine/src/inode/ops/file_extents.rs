@@ -89,6 +89,16 @@ impl FileChange<'_> {
         self.state.item.flags.insert(InodeFlags::PREALLOC);
     }
 
+    /// Sets the flag that the data does not become smaller when it is compressed, unless the flag
+    /// that asks for compression is set.
+    pub(crate) fn set_incompressible(&mut self) {
+        let flags = &mut self.state.item.flags;
+        flags.set(
+            InodeFlags::NOCOMPRESS,
+            flags.contains(InodeFlags::NOCOMPRESS) || !flags.contains(InodeFlags::COMPRESS),
+        );
+    }
+
     /// Returns the size that may be written to the tree.
     pub(crate) fn disk_size(&self) -> u64 {
         self.state.disk_size()

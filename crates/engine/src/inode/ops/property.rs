@@ -4,9 +4,11 @@
 //! 2. Files and directories have it, but not those that are overwritten in place. On other inodes
 //!    it is ignored, as in Linux.
 //! 3. A directory passes on its kind of compression, without the level.
-//! 4. It tells Linux how to write data. Nothing is compressed here, so the incompat bits of the
-//!    kinds, which Linux sets with the property, are left to an implementation that compresses.
+//! 4. It tells writeback how to write data. The incompat bit of a kind, which Linux sets with the
+//!    property, is set when data is compressed that way.
+//! 5. The kind alone counts: as in Linux, the level of a value is not used.
 
+use userbtrfs_codec::Compression;
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem};
 
 use crate::error::{Error, InodeId, Result};
@@ -19,11 +21,6 @@ use crate::inode::{Inode, Inodes, XattrKind};
 /// The name of the property.
 pub(in crate::inode) const COMPRESSION: &[u8] = b"btrfs.compression";
 
-/// The compression of an inode that has only the flag.
-const BY_FLAG: &[u8] = b"zlib";
-
-/// The prefixes of its values; a level may follow.
-const KINDS: &[&[u8]] = &[b"zlib", b"lzo", b"zstd"];
 const NEVER: &[&[u8]] = &[b"no", b"none"];
 
 /// Both flags of compression.
@@ -32,9 +29,14 @@ pub(crate) const FLAGS: InodeFlags = InodeFlags::COMPRESS.union(InodeFlags::NOCO
 /// Flags of an inode that has no properties.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
-/// Returns the kind of compression of a value.
-fn kind_of(value: &[u8]) -> Option<&'static [u8]> {
-    KINDS.iter().find(|kind| value.starts_with(kind)).copied()
+/// Returns the kind of compression of a value; a level may follow the kind.
+fn kind_of(value: &[u8]) -> Option<Compression> {
+    Compression::ALL.into_iter().find(|kind| value.starts_with(kind.name().as_bytes()))
+}
+
+/// Returns the kind of compression that an inode has by its property, if any.
+pub(crate) fn compression(inodes: &Inodes, inode: &Inode) -> Result<Option<Compression>> {
+    Ok(find_xattr(inodes, inode, COMPRESSION)?.0.as_deref().and_then(kind_of))
 }
 
 /// Returns the flags of a value.
@@ -99,15 +101,15 @@ pub(in crate::inode) fn inherited_props(inodes: &Inodes, dir: &Inode) -> Result<
     }
     // Read both under the lock, so that they agree.
     let _locked = dir.lock_operation();
-    let value = find_xattr(inodes, dir, COMPRESSION)?.0;
-    Ok(InheritedProps { kind: value.as_deref().and_then(kind_of), ..look() })
+    let kind = compression(inodes, dir)?;
+    Ok(InheritedProps { kind, ..look() })
 }
 
 /// The compression of a new inode.
 #[derive(Clone, Copy)]
 pub(in crate::inode) struct InheritedProps {
     flags: InodeFlags,
-    kind: Option<&'static [u8]>,
+    kind: Option<Compression>,
 }
 
 impl InheritedProps {
@@ -133,13 +135,19 @@ impl InheritedProps {
     ) -> Option<(&'static [u8], &'static [u8])> {
         item.flags |= self.flags;
         let has_one = has_properties(item.kind) && !item.flags.intersects(IN_PLACE);
-        self.kind.filter(|_| has_one).map(|kind| (COMPRESSION, kind))
+        self.kind.filter(|_| has_one).map(|kind| (COMPRESSION, kind.name().as_bytes()))
     }
 }
 
-/// Returns the property that these flags imply, if any.
-pub(in crate::inode) fn by_flags(item: &InodeItem, flags: InodeFlags) -> Option<&'static [u8]> {
-    (has_properties(item.kind) && flags.contains(InodeFlags::COMPRESS)).then_some(BY_FLAG)
+/// Returns the property that these flags imply, if any: `usual` is the kind of compression of the
+/// filesystem.
+pub(in crate::inode) fn by_flags(
+    item: &InodeItem,
+    flags: InodeFlags,
+    usual: Compression,
+) -> Option<&'static [u8]> {
+    let has_one = has_properties(item.kind) && flags.contains(InodeFlags::COMPRESS);
+    has_one.then_some(usual.name().as_bytes())
 }
 
 /// Returns the flags of an inode after replay set an attribute: Linux applies a property when it
@@ -174,7 +182,7 @@ mod tests {
         for value in ["", "n", "nope", "none ", "ZSTD", "zst", " zstd"] {
             assert!(flags_of(value.as_bytes()).is_err(), "{value}");
         }
-        assert_eq!(kind_of(b"zstd:15"), Some(&b"zstd"[..]));
+        assert_eq!(kind_of(b"zstd:15"), Some(Compression::Zstd));
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub(crate) fn set_flags(
     let item = inode.item();
     let new = new_flags(&item, (item.flags - which) | (flags & which))?;
     let property = if which.intersects(property::FLAGS) {
-        let value = property::by_flags(&item, new);
+        let value = property::by_flags(&item, new, namespace.inodes.options.compression);
         xattr_to_put(&namespace.inodes, &inode, (property::COMPRESSION, value))?
     } else {
         None

@@ -1,0 +1,187 @@
+//! Compresses data that is written (Linux: compress_file_range).
+//!
+//! 1. Data is compressed in chunks that end at multiples of [`MAX_CONTENT`] in the file. Each chunk
+//!    becomes an extent of its own, which is kept only if it is a sector shorter on disk, or more.
+//! 2. A file that is overwritten in place, has no checksums or has preallocated extents is not
+//!    compressed.
+//! 3. A chunk of which a sample looks incompressible is not compressed, unless that is forced. If a
+//!    chunk is compressed in vain, the file is marked: it is not compressed any more, unless that
+//!    is forced or its flags ask for it.
+//! 4. The feature bit of an algorithm is set before data that needs it is submitted.
+//! 5. Bytes behind the end of the file, up to the end of its last sector, are zeros, and are
+//!    compressed too.
+
+use std::borrow::Cow;
+
+use userbtrfs_codec::compress::looks_compressible;
+use userbtrfs_codec::{Compression, CompressionMethod, MAX_CONTENT};
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_format::{IncompatFlags, InodeFlags, InodeItem};
+
+use crate::data::cache::dirty::DirtyRun;
+use crate::data::cache::file_pages::FilePages;
+use crate::data::writeback::context::WriteContext;
+use crate::inode::InlineData;
+use crate::inode::ops;
+use crate::units::{SECTOR, SECTOR_LEN};
+
+/// The flags of a file that is not compressed, whatever is asked for.
+const NEVER: InodeFlags =
+    InodeFlags::NODATACOW.union(InodeFlags::NODATASUM).union(InodeFlags::PREALLOC);
+
+/// How the data of a file is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::data) struct FileCompression {
+    method: CompressionMethod,
+    is_forced: bool,
+}
+
+/// A part of a run that becomes one extent if it is compressed.
+pub(in crate::data) struct Chunk {
+    /// The index of the file in its batch.
+    pub(in crate::data) file: usize,
+    pub(in crate::data) run: DirtyRun,
+    how: FileCompression,
+}
+
+/// The result of compressing a chunk.
+pub(in crate::data) enum Compressed {
+    /// It is stored as it is.
+    Plain,
+    /// The same, after an attempt.
+    Incompressible,
+    /// The stream, padded with zeros to whole sectors.
+    Stream(Compression, Slice),
+}
+
+/// Returns how data of a file is compressed; `None` if it is not.
+pub(in crate::data) fn compression_of(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+) -> Option<FileCompression> {
+    let option = context.compress;
+    let is_forced = option.is_some_and(|option| option.force);
+    let has_flag = item.flags.contains(InodeFlags::COMPRESS);
+    let is_refused = item.flags.contains(InodeFlags::NOCOMPRESS);
+    if item.flags.intersects(NEVER) || !(is_forced || !is_refused && (has_flag || option.is_some()))
+    {
+        return None;
+    }
+    // If the property cannot be read, the usual algorithm is as good.
+    let own = || ops::compression(&context.nodes, pages.inode()).ok().flatten();
+    let algorithm = if has_flag { own() } else { None };
+    let usual = option.map_or(Compression::Zlib.into(), |option| option.method);
+    let algorithm = algorithm.unwrap_or(usual.algorithm);
+    Some(FileCompression { method: CompressionMethod { algorithm, ..usual }, is_forced })
+}
+
+/// Splits a run of the file with this index into chunks.
+pub(in crate::data) fn split(
+    file: usize,
+    mut run: DirtyRun,
+    how: FileCompression,
+    chunks: &mut Vec<Chunk>,
+) {
+    const CHUNK: u64 = MAX_CONTENT as u64;
+    loop {
+        let end = (run.start + 1).next_multiple_of(CHUNK);
+        let rest = (end < run.end).then(|| run.split_off(end));
+        chunks.push(Chunk { file, run, how });
+        let Some(rest) = rest else { return };
+        run = rest;
+    }
+}
+
+/// Compresses chunks, in several threads; returns their results, in order.
+pub(in crate::data) fn compress(context: &WriteContext, chunks: &[Chunk]) -> Vec<Compressed> {
+    let streams = context.helpers.map(chunks, Chunk::compress);
+    let padded = streams.into_iter().map(|stream| match stream {
+        Stream::Plain => Compressed::Plain,
+        Stream::Incompressible => Compressed::Incompressible,
+        Stream::Padded(algorithm, buffer) => Compressed::Stream(algorithm, Slice::from(buffer)),
+    });
+    let results: Vec<_> = padded.collect();
+    for algorithm in Compression::ALL {
+        let uses =
+            |result: &Compressed| matches!(result, Compressed::Stream(by, _) if *by == algorithm);
+        if results.iter().any(uses) {
+            require_feature(context, algorithm);
+        }
+    }
+    results
+}
+
+/// Returns the inline data of a file, compressed; `None` if it would have more than `len_max`
+/// bytes, or no fewer than the file.
+pub(in crate::data) fn compress_inline(
+    context: &WriteContext,
+    bytes: &[u8],
+    how: FileCompression,
+    len_max: u64,
+) -> Option<InlineData> {
+    let stream = how.stream(bytes)?;
+    let len = stream.len() as u64;
+    if len > len_max || stream.len() >= bytes.len() {
+        return None;
+    }
+    let algorithm = how.method.algorithm;
+    require_feature(context, algorithm);
+    Some(InlineData::compressed(stream, algorithm, bytes.len() as u64))
+}
+
+/// Adds the feature of an algorithm to the filesystem.
+fn require_feature(context: &WriteContext, algorithm: Compression) {
+    let feature = match algorithm {
+        Compression::Zlib => return,
+        Compression::Lzo => IncompatFlags::COMPRESS_LZO,
+        Compression::Zstd => IncompatFlags::COMPRESS_ZSTD,
+    };
+    context.transactions.volume().add_incompat(feature);
+}
+
+/// The result of compressing a chunk, before it is shared.
+enum Stream {
+    Plain,
+    Incompressible,
+    Padded(Compression, Buffer),
+}
+
+impl Chunk {
+    fn compress(&self) -> Stream {
+        // A single sector cannot become shorter.
+        if self.run.len() <= SECTOR {
+            return Stream::Plain;
+        }
+        let bytes = match &self.run.parts[..] {
+            [part] => Cow::Borrowed(&part[..]),
+            parts => Cow::Owned(parts.iter().flat_map(|part| &part[..]).copied().collect()),
+        };
+        let Some(stream) = self.how.stream(&bytes) else { return Stream::Plain };
+        let len = stream.len().next_multiple_of(SECTOR_LEN);
+        if len + SECTOR_LEN > bytes.len() {
+            return Stream::Incompressible;
+        }
+        let mut buffer = Buffer::zeroed(len);
+        buffer[..stream.len()].copy_from_slice(&stream);
+        Stream::Padded(self.how.method.algorithm, buffer)
+    }
+}
+
+impl FileCompression {
+    /// Returns true if data is compressed whatever it looks like.
+    pub(in crate::data) fn is_forced(self) -> bool {
+        self.is_forced
+    }
+
+    /// Returns the compressed bytes; `None` if it is not worth an attempt.
+    fn stream(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if !self.is_forced && !looks_compressible(bytes) {
+            return None;
+        }
+        let CompressionMethod { algorithm, level } = self.method;
+        let mut stream = Vec::new();
+        algorithm.compress(level, bytes, &mut stream).ok()?;
+        Some(stream)
+    }
+}
