@@ -82,8 +82,7 @@ mod tests {
 
     #[test]
     fn feature_for_tests_that_is_on_by_default_is_found() {
-        let path =
-            "crates/device/Cargo.toml";
+        let path = "crates/device/Cargo.toml";
         let defined = "# crash-points: for tests\ncrash-points = []\n";
         assert_eq!(lines(path, defined), [0; 0]);
         assert_eq!(lines(path, &format!("{defined}default = [\"crash-points\"]\n")), [3]);

@@ -9,11 +9,11 @@
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_format::{FileExtent, FileKind, ItemKind, Key};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::{Experiment, FullCommitReason, Handle};
+use userbtrfs_transaction::{Experiment, FullCommitReason, Handle, RangeSet};
 
 use super::{Log, SyncPlan, Waiting};
 use crate::error::{InodeId, Result};
-use crate::inode::{Inode, LogMode, PreviousLogState, RangeSet, flush_inode};
+use crate::inode::{Inode, LogMode, PreviousLogState, flush_inode};
 use crate::log::collect::{InodeLogger, LogResult, LoggedInode};
 use crate::units::sector_end;
 
