@@ -13,6 +13,7 @@ use userbtrfs_volume::{MirrorStats, Volume, Warning};
 use super::options::RootSubvolume;
 use super::path::{self, FinalSymlink};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
+use crate::compression::Compress;
 use crate::data::{FileOps, PageCache};
 use crate::error::{Error, InodeId, Result};
 use crate::inode::ops;
@@ -220,6 +221,15 @@ impl Filesystem {
     /// now on, instead of being refused.
     pub fn mark_closing(&self) {
         self.volume().mark_closing();
+    }
+
+    /// Sets how data is compressed that is written back from now on, as
+    /// [`OpenOptions::compress`] does for all data. Does nothing if the filesystem is open
+    /// read-only.
+    pub fn set_compress(&self, compress: Option<Compress>) {
+        if let Some(writer) = &self.inner.writer {
+            writer.set_compress(compress);
+        }
     }
 
     /// Makes all changes durable, and closes. If there are other clones or handles, it stays open

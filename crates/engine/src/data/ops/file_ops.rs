@@ -9,6 +9,7 @@ use std::time::Duration;
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::TransactionManager;
 
+use crate::compression::Compress;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::page_cache::PageCache;
 use crate::data::ops::delalloc::Delalloc;
@@ -86,6 +87,11 @@ impl FileOps {
         let written = self.writeback.write_back_all();
         let reported = self.context.cache.failures().check_all();
         written.and(reported)
+    }
+
+    /// Sets how data is compressed that is written back from now on.
+    pub(crate) fn set_compress(&self, compress: Option<Compress>) {
+        self.context.set_compress(compress);
     }
 
     /// Repairs the bad mirrors that reads have found. The caller holds no lock.

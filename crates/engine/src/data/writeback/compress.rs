@@ -60,7 +60,7 @@ pub(in crate::data) fn compression_of(
     pages: &FilePages,
     item: &InodeItem,
 ) -> Option<FileCompression> {
-    let option = context.compress;
+    let option = context.compress();
     let is_forced = option.is_some_and(|option| option.force);
     let has_flag = item.flags.contains(InodeFlags::COMPRESS);
     let is_refused = item.flags.contains(InodeFlags::NOCOMPRESS);

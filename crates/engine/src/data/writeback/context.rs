@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use userbtrfs_sync::Arc;
+use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_transaction::TransactionManager;
 
 use crate::compression::Compress;
@@ -48,7 +48,7 @@ pub(in crate::data) struct WriteContext {
     /// The most bytes of data in memory that may be unfinished.
     pub(in crate::data) unfinished_max: u64,
     /// How data is compressed, unless the file has a property.
-    pub(in crate::data) compress: Option<Compress>,
+    compress: Mutex<Option<Compress>>,
     /// The threads that may help to compress.
     pub(in crate::data) helpers: Helpers,
 }
@@ -68,7 +68,18 @@ impl WriteContext {
         };
         let WriteOptions { unfinished_max, compress, .. } = options;
         let helpers = Helpers::new();
+        let compress = Mutex::new(Class::TransactionState, compress);
         Self { cache, nodes, transactions, costs, unfinished_max, compress, helpers }
+    }
+
+    /// Returns how data is compressed, unless the file has a property.
+    pub(in crate::data) fn compress(&self) -> Option<Compress> {
+        *self.compress.lock()
+    }
+
+    /// Sets how data is compressed that is written back from now on.
+    pub(in crate::data) fn set_compress(&self, compress: Option<Compress>) {
+        *self.compress.lock() = compress;
     }
 
     /// Returns the tree roots.
