@@ -99,7 +99,7 @@ impl<'a> Judge<'a> {
     /// Cuts a workload with fsyncs at each point, then the replay of one of its logs.
     fn judge_sequence(&mut self, seed: u64) -> Result<()> {
         let sequence = Sequence::new(seed);
-        let options = OpenOptions::new().memory(sequence.base.memory).discard(true).clone();
+        let options = sequence.base.options().discard(true).clone();
         let acted = act_with(&options, sequence.base, &sequence.steps)?;
         self.cut(&acted.recording, |_, state, linux| {
             judge_shown(&acted, state.completed, &state.image, linux)

@@ -8,14 +8,14 @@ use std::fmt;
 
 use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Allocate, Error, File, Filesystem, InodeFlags, OpenOptions, TreeId};
+use userbtrfs::{Allocate, Compress, Error, File, Filesystem, InodeFlags, OpenOptions, TreeId};
 use userbtrfs_format::SECTOR;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux};
 
-use super::made::{MIB, Made, check_image};
+use super::made::{MIB, Made, check_image, forced};
 use super::ours::assert_holds;
 use super::{is_torture, seed};
 
@@ -80,6 +80,17 @@ impl Step {
         self.offset + self.length
     }
 
+    /// Returns the step, or another one in place of an allocation: data of a file that has
+    /// preallocated extents is not compressed.
+    fn unreserved(self) -> Self {
+        let act = match self.act {
+            Act::Reserve { .. } => Act::Truncate,
+            Act::Zero { .. } => Act::Write { seed: 0 },
+            act => act,
+        };
+        Self { act, ..self }
+    }
+
     /// Returns the step on whole sectors.
     fn aligned(self) -> Self {
         let offset = self.offset / SECTOR * SECTOR;
@@ -126,6 +137,7 @@ fn draw_act(random: &mut Random) -> Act {
 struct Exercise {
     device: Arc<SparseDevice>,
     memory: u64,
+    compress: Option<Compress>,
     /// `None` only during a reopen.
     open: Option<(Filesystem, File)>,
     flat: Vec<u8>,
@@ -134,7 +146,8 @@ struct Exercise {
 impl Exercise {
     fn new(image: &SparseImage, kind: &Kind) -> Result<Self, Error> {
         let device = Arc::new(image.to_device());
-        let mut exercise = Self { device, memory: kind.memory, open: None, flat: Vec::new() };
+        let (memory, compress) = (kind.memory, kind.compress.map(forced));
+        let mut exercise = Self { device, memory, compress, open: None, flat: Vec::new() };
         let filesystem = exercise.filesystem()?;
         let inode = filesystem.root().create(NAME, 0o644)?;
         if kind.in_place {
@@ -147,6 +160,7 @@ impl Exercise {
     fn filesystem(&self) -> Result<Filesystem, Error> {
         let mut options = OpenOptions::new();
         options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(self.memory << 20);
+        options.compress(self.compress);
         options.open_devices(vec![self.device.clone()])
     }
 
@@ -362,17 +376,26 @@ struct Kind {
     made: Made,
     in_place: bool,
     memory: u64,
+    /// How data is compressed.
+    compress: Option<&'static str>,
 }
 
 fn kinds() -> Vec<Kind> {
-    let of = |made, in_place, memory| Kind { made, in_place, memory };
     let plain = || Options { nodesize: 4096, ..Options::default() };
+    let of = |made, in_place, memory| Kind { made, in_place, memory, compress: None };
+    let compressed = |name, memory, method| {
+        let made = Made::new(name, 128 * MIB, plain());
+        Kind { made, in_place: false, memory, compress: Some(method) }
+    };
     vec![
         of(Made::new("default", 128 * MIB, Options::default()), false, 64),
         of(Made::new("little memory", 128 * MIB, plain()), false, 4),
         of(Made::new("in place", 128 * MIB, plain()), true, 64),
         of(Made::new("mixed", 64 * MIB, Options::mixed()), false, 64),
         of(Made::by_progs("hole items", 128 * MIB, plain(), &["-O", "^no-holes"]), false, 64),
+        compressed("zlib", 64, "zlib:1"),
+        compressed("lzo, little memory", 4, "lzo"),
+        compressed("zstd", 64, "zstd:-3"),
     ]
 }
 
@@ -400,7 +423,8 @@ fn exercise(kind: &Kind, image: &SparseImage, steps: &[Step]) -> Result<(), Stri
     let said = |error: Error| error.to_string();
     let mut exercise = Exercise::new(image, kind).map_err(said)?;
     for step in steps {
-        exercise.step(*step).map_err(|error| format!("{step}: {error}"))?;
+        let step = if kind.compress.is_some() { step.unreserved() } else { *step };
+        exercise.step(step).map_err(|error| format!("{step}: {error}"))?;
     }
     exercise.read(0, SIZE_MAX + 1)?;
     exercise.reopen().map_err(said)?;

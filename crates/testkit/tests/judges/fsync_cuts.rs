@@ -50,7 +50,7 @@ pub(crate) struct Acted {
 }
 
 fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
-    act_with(OpenOptions::new().memory(base.memory), base, steps)
+    act_with(&base.options(), base, steps)
 }
 
 /// Executes the steps on a recorded device, on a filesystem opened with these options.

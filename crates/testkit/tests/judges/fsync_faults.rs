@@ -93,8 +93,8 @@ impl Workload {
 }
 
 fn open(base: &Base, device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
-    let mut options = OpenOptions::new();
-    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(base.memory);
+    let mut options = base.options();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
     options.open_devices(vec![device])
 }
 

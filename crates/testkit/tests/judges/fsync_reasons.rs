@@ -150,7 +150,7 @@ fn run(seed: u64, with_log: bool) -> Result<Synced> {
     let length = if is_torture() { LENGTH_OF_TORTURE } else { LENGTH };
     let Sequence { base, steps } = Sequence::long(seed, length).with_long_files(LONG_FILES);
     let device = Arc::new(base.image.to_device());
-    let options = OpenOptions::new().memory(base.memory).tree_log(with_log).clone();
+    let options = base.options().tree_log(with_log).clone();
     let mut watched = Watched::new(EngineTarget::with_options(device, &options)?);
     let mut model = Model::new(base.made.options.nodesize);
     for (index, one) in steps.iter().enumerate() {

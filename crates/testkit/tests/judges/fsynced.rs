@@ -12,8 +12,8 @@ use std::thread;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use userbtrfs::Filesystem;
 use userbtrfs::mkfs::Options;
+use userbtrfs::{Filesystem, OpenOptions};
 use userbtrfs_testkit::devices::SparseImage;
 use userbtrfs_testkit::durability_oracle::SyncJournal;
 use userbtrfs_testkit::linux::Linux;
@@ -23,7 +23,7 @@ use userbtrfs_testkit::operation::{Generator, Object, Operation, shrink, simplif
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
 
-use super::made::{MIB, Made};
+use super::made::{MIB, Made, forced};
 
 /// The maximum number of steps of a sequence.
 const STEPS_MAX: usize = 100;
@@ -76,6 +76,15 @@ pub(crate) struct Base {
     pub(crate) image: SparseImage,
     /// The memory limit in bytes.
     pub(crate) memory: u64,
+    /// How data is compressed, by force.
+    compress: Option<&'static str>,
+}
+
+impl Base {
+    /// Returns the options for opening it.
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions::new().memory(self.memory).compress(self.compress.map(forced)).clone()
+    }
 }
 
 /// Returns the kinds of filesystems for sequences.
@@ -85,12 +94,21 @@ fn bases() -> &'static [Base] {
         let nodes = |nodesize| Options { nodesize, ..Options::default() };
         let holes = |name| Made::by_progs(name, 128 * MIB, nodes(4096), &["-O", "^no-holes"]);
         let kinds = [
-            (Made::new("default", 128 * MIB, Options::default()), 64 * MIB),
-            (Made::new("4k nodes", 128 * MIB, nodes(4096)), 4 * MIB),
-            (Made::new("mixed", 128 * MIB, Options::mixed()), 64 * MIB),
-            (holes("hole items"), 4 * MIB),
+            (Made::new("default", 128 * MIB, Options::default()), 64 * MIB, None),
+            (Made::new("4k nodes", 128 * MIB, nodes(4096)), 4 * MIB, None),
+            (Made::new("mixed", 128 * MIB, Options::mixed()), 64 * MIB, None),
+            (holes("hole items"), 4 * MIB, None),
+            (Made::new("zlib", 128 * MIB, Options::default()), 64 * MIB, Some("zlib:1")),
+            (Made::new("lzo, 4k nodes", 128 * MIB, nodes(4096)), 4 * MIB, Some("lzo")),
+            (Made::new("zstd, mixed", 128 * MIB, Options::mixed()), 64 * MIB, Some("zstd:-5")),
         ];
-        kinds.map(|(made, memory)| Base { image: made.image(), made, memory }).into()
+        let base = |(made, memory, compress): (Made, u64, _)| Base {
+            image: made.image(),
+            made,
+            memory,
+            compress,
+        };
+        kinds.map(base).into()
     })
 }
 

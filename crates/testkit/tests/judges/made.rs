@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
-use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
+use userbtrfs::{BlockGroupFlags, Compress, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::linux::{btrfs_check, run};
 use userbtrfs_testkit::random::Random;
@@ -119,9 +119,17 @@ fn memory(seed: u64) -> u64 {
     bounds[Random::new(seed).index(bounds.len())]
 }
 
-/// Returns options with a memory limit from a seed.
+/// Returns the option to compress all data by this method. Without force, files would get flags
+/// that the model does not know.
+pub(crate) fn forced(method: &str) -> Compress {
+    Compress { method: method.parse().unwrap(), force: true }
+}
+
+/// Returns options with a memory limit from a seed, for some seeds with compression.
 pub(crate) fn with_memory(seed: u64) -> OpenOptions {
-    OpenOptions::new().memory(memory(seed)).clone()
+    let methods = [None, None, Some("zlib:1"), Some("lzo"), Some("zstd:-5"), Some("zstd")];
+    let method = methods[Random::new(seed ^ 1).index(methods.len())];
+    OpenOptions::new().memory(memory(seed)).compress(method.map(forced)).clone()
 }
 
 /// If the memory limit of this seed is the minimum, merges delayed items into the trees and evicts

@@ -12,6 +12,7 @@ mod backups;
 mod changed;
 mod changed_data;
 mod clones;
+mod compressed;
 mod contended;
 mod crafted;
 mod crash_points;
