@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod compression;
 mod host;
 mod output;
 mod paths;

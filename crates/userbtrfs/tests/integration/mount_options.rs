@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
+use userbtrfs::{Extent, ExtentKind};
 use userbtrfs_testkit::linux::{self, Linux};
 use userbtrfs_testkit::test_env::{NOBODY, has_program, until};
 
@@ -101,6 +102,29 @@ fn new_files_are_stored_as_the_options_say() {
         // The root directory is at index 0, before the first file.
         assert_eq!(theirs.flags[1], flags, "{options}");
         assert_eq!(ours, theirs, "{options}");
+    }
+}
+
+#[test]
+fn data_written_through_a_mount_is_compressed() {
+    let Some(site) = Site::new() else { return };
+    let text = "one line of text after another\n".repeat(50_000);
+    for options in ["compress", "compress=lzo", "compress-force=zstd:-5", "compress=zstd:99"] {
+        site.made.format("256M");
+        site.mount(&["-o", options]).good();
+        fs::write(site.point().join("file"), &text).unwrap();
+        File::open(site.point().join("file")).unwrap().sync_all().unwrap();
+        fs::write(site.point().join("small"), &text[..3000]).unwrap();
+        assert!(fs::read_to_string(site.point().join("file")).unwrap() == text);
+        site.umount();
+        site.judge();
+        site.made.judge();
+        let filesystem = site.made.open();
+        assert!(filesystem.read("/file").unwrap() == text.as_bytes(), "{options}");
+        let extents = filesystem.open_file("/file").unwrap().extents().unwrap();
+        let is_compressed =
+            |extent: &Extent| matches!(extent.kind, ExtentKind::Data { compression: Some(_), .. });
+        assert!(extents.iter().any(is_compressed), "{options}");
     }
 }
 

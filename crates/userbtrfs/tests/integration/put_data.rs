@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
+use userbtrfs::{ExtentKind, Filesystem};
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
@@ -124,4 +125,46 @@ fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
     filesystem.close().unwrap();
     assert!(!made.paths().contains(&"/copy/large".to_owned()));
     made.judge();
+}
+
+/// Returns whether a file has compressed extents.
+fn is_compressed(filesystem: &Filesystem, path: &str) -> bool {
+    let extents = filesystem.open_file(path).unwrap().extents().unwrap();
+    extents
+        .iter()
+        .any(|extent| matches!(extent.kind, ExtentKind::Data { compression: Some(_), .. }))
+}
+
+#[test]
+fn data_is_compressed_if_asked_to() {
+    let made = Made::new();
+    let source = source(&made);
+    let text = b"All work and no play makes Jack a dull boy.\n".repeat(50_000);
+    fs::write(source.join("text"), &text).unwrap();
+    fs::write(source.join("noise"), pattern(500_000)).unwrap();
+    let source = source.to_str().unwrap();
+    for method in ["zlib:9", "lzo", "zstd", "zstd:-15"] {
+        made.does(&format!("put --compress {method}"), &[source, &format!("/{method}")]);
+    }
+    made.does("put --fsync --compress zstd:1", &[source, "/fsync"]);
+    made.does("put --compress no", &[source, "/no"]);
+    made.does("put", &[source, "/plain"]);
+    let filesystem = made.open();
+    for dir in ["zlib:9", "lzo", "zstd", "zstd:-15", "fsync", "no", "plain"] {
+        let is_plain = matches!(dir, "no" | "plain");
+        assert_eq!(is_compressed(&filesystem, &format!("/{dir}/text")), !is_plain, "{dir}");
+        assert!(filesystem.read(format!("/{dir}/text")).unwrap() == text, "{dir}");
+        assert!(filesystem.read(format!("/{dir}/noise")).unwrap() == pattern(500_000), "{dir}");
+    }
+    drop(filesystem);
+    made.judge();
+    for (method, says) in [
+        ("gzip", "unrecognized compression gzip"),
+        ("zstd:16", "compression level 16 is out of range for zstd (-15 to 15)"),
+        ("zlib:0x", "unrecognized compression zlib:0x"),
+    ] {
+        let told = made.verb(&format!("put --compress {method}"), &[source, "/refused"]);
+        assert_says(&told.stderr, &[says]);
+    }
+    assert!(made.open().lookup("/refused").is_err());
 }

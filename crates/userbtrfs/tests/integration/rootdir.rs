@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use userbtrfs::Filesystem;
+use userbtrfs::{Extent, ExtentKind, Filesystem};
 use userbtrfs_testkit::manifest::diff;
 use userbtrfs_testkit::test_env::{NOBODY, has_program};
 use userbtrfs_testkit::{walk_linux, walk_ours};
@@ -96,6 +96,28 @@ fn every_kind_of_filesystem_is_filled() {
         place.mkfs(options).good();
         place.assert_filled();
     }
+}
+
+#[test]
+fn files_are_compressed_if_asked_to() {
+    for method in ["zlib:1", "lzo", "zstd:15"] {
+        let place = Place::new();
+        fill(&place.dir());
+        let text = b"the same words again and again, ".repeat(100_000);
+        fs::write(place.dir().join("text"), &text).unwrap();
+        place.mkfs(&["--compress", method]).good();
+        place.assert_filled();
+        let filesystem = Filesystem::open(place.image()).unwrap();
+        assert!(filesystem.read("/text").unwrap() == text);
+        let extents = filesystem.open_file("/text").unwrap().extents().unwrap();
+        let is_compressed =
+            |extent: &Extent| matches!(extent.kind, ExtentKind::Data { compression: Some(_), .. });
+        assert!(extents.iter().all(is_compressed), "{method}");
+    }
+    let place = Place::new();
+    let told = place.mkfs(&["--compress", "zlib:10"]);
+    assert_says(&told.stderr, &["compression level 10 is out of range for zlib (1 to 9)"]);
+    assert!(!place.image().exists());
 }
 
 #[test]

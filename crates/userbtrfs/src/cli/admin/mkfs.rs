@@ -15,10 +15,11 @@ use clap::ValueEnum;
 use serde_json::json;
 use userbtrfs::device::{Device, FileDevice, FileOptions};
 use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
-use userbtrfs::{Profile, Quoted};
+use userbtrfs::{OpenOptions, Profile, Quoted};
 
 use crate::cli::admin::rootdir;
 use crate::cli::args::{Format, Global};
+use crate::cli::compression::CompressArg;
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::signals::{Interrupted, Signals};
 use crate::cli::output::{print_json, stdout};
@@ -59,6 +60,9 @@ pub(crate) struct MkfsArgs {
     /// lost)
     #[arg(short, long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
+    /// Compress the copied data with this algorithm: zlib, lzo, zstd or no
+    #[arg(long, value_name = "ALGO[:LEVEL]", requires = "rootdir")]
+    pub(crate) compress: Option<CompressArg>,
     /// Owner of the root directory and of all copied files: UID, UID:GID or :GID [default: root, or
     /// as in DIR]
     #[arg(long)]
@@ -298,7 +302,10 @@ fn make_and_fill(
     let check_stopped =
         || if stop.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) };
     let owner = args.owner.unwrap_or_default();
-    let fill = |()| rootdir::fill(global, dir, &device, owner, args.discard);
+    let mut open = OpenOptions::new();
+    open.write(true).commit_seconds(0).discard(args.discard);
+    open.compress(args.compress.and_then(CompressArg::option));
+    let fill = |()| rootdir::fill(global, dir, &device, owner, &open);
     let filled = check_stopped().and_then(fill);
     let Err(error) = filled.and_then(|()| check_stopped()) else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {

@@ -27,11 +27,9 @@ pub(in crate::cli) fn fill(
     dir: &Path,
     device: &Arc<dyn Device>,
     owner: Owner,
-    discard: bool,
+    open: &OpenOptions,
 ) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).commit_seconds(0).discard(discard);
-    let filesystem = options.open_devices(vec![Arc::clone(device)])?;
+    let filesystem = open.open_devices(vec![Arc::clone(device)])?;
     // Only mkfs prints JSON.
     let global = Global { format: Format::Text, ..global.clone() };
     let options = CopyOptions { uid: owner.uid, gid: owner.gid, ..CopyOptions::default() };

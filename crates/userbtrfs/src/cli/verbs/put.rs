@@ -8,8 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rustix::fs::{major, minor};
+use userbtrfs::Filesystem;
 use userbtrfs::copy::CopyOptions;
 
+use crate::cli::compression::CompressArg;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chown::Owner;
 use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
@@ -28,21 +30,46 @@ pub(crate) struct PutArgs {
     /// Share data in the image that the files share on the host (btrfs, xfs)
     #[arg(long)]
     reflink: bool,
+    /// Compress data with this algorithm: zlib, lzo, zstd or no
+    #[arg(long, value_name = "ALGO[:LEVEL]")]
+    compress: Option<CompressArg>,
 }
 
 impl RunVerb for PutArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let (sources, target) = Target::split(&session.filesystem, &self.paths)?;
         let options = self.options(&session.image);
-        copy("put", &session.global, options, true, |copier, report| {
-            for source in sources {
-                let source = Path::new(source);
-                let place = target.of(source.as_os_str(), kind_of(source))?;
-                copier.put(source, &place.target(), report);
-            }
-            Ok(())
-        })
+        let put = || {
+            copy("put", &session.global, options, true, |copier, report| {
+                for source in sources {
+                    let source = Path::new(source);
+                    let place = target.of(source.as_os_str(), kind_of(source))?;
+                    copier.put(source, &place.target(), report);
+                }
+                Ok(())
+            })
+        };
+        match self.compress {
+            Some(compress) => compressing(&session.filesystem, compress, put),
+            None => put(),
+        }
     }
+}
+
+/// Copies with compression. Data is compressed when it is written back, so it is committed before
+/// the option ends.
+fn compressing(
+    filesystem: &Filesystem,
+    compress: CompressArg,
+    put: impl FnOnce() -> Result<ExitCode>,
+) -> Result<ExitCode> {
+    filesystem.set_compress(compress.option());
+    let done = put();
+    let committed = if done.is_ok() { filesystem.commit() } else { Ok(()) };
+    filesystem.set_compress(None);
+    let code = done?;
+    committed?;
+    Ok(code)
 }
 
 impl PutArgs {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use userbtrfs::mount::MountFlags;
-use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
+use userbtrfs::{Compress, Compression, IoUring, MethodError, OpenOptions, PendingLog, TreeId};
 
 use crate::cli::host::image::ImageArgs;
 use crate::cli::sizes::size;
@@ -52,20 +52,37 @@ struct Storage {
     cow: bool,
     /// Data has checksums.
     sums: bool,
+    /// How data is compressed; not only that of new files.
+    compress: Option<Compress>,
 }
 
 impl Storage {
     /// Applies an option; returns false if it is not one of these. As in Linux, data that is
-    /// overwritten in place has no checksums.
+    /// overwritten in place has no checksums, and is not compressed.
     fn take(&mut self, word: &str) -> bool {
         match word {
             "datacow" => self.cow = true,
-            "datasum" => *self = Self { cow: true, sums: true },
-            "nodatacow" => *self = Self { cow: false, sums: false },
+            "datasum" => *self = Self { cow: true, sums: true, ..*self },
+            "nodatacow" => *self = Self { cow: false, sums: false, compress: None },
             "nodatasum" => self.sums = false,
             _ => return false,
         }
         true
+    }
+
+    /// Applies the option `compress` or `compress-force`. As in Linux, it ends `nodatacow` and
+    /// `nodatasum`, and the later one of several counts.
+    fn take_compress(&mut self, force: bool, value: Option<&str>) -> Result<(), MethodError> {
+        let method = match value {
+            Some("no" | "none") => {
+                self.compress = None;
+                return Ok(());
+            }
+            Some(method) => method.parse()?,
+            None => Compression::Zlib.into(),
+        };
+        *self = Self { cow: true, sums: true, compress: Some(Compress { method, force }) };
+        Ok(())
     }
 }
 
@@ -100,9 +117,6 @@ const INEFFECTIVE: &[&str] = &[
     "thread_pool",
     "user_subvol_rm_allowed",
 ];
-
-/// Options that would compress new data.
-const COMPRESSION: &[&str] = &["compress", "compress-force"];
 
 /// Options of mount(8) alone, and those that name the only behaviour.
 const SILENT: &[&str] = &[
@@ -183,6 +197,9 @@ Mount options:
   datacow                    Copy data on write [default]
   nodatasum                  No checksums for data of new files
   datasum                    Checksum data [default]
+  compress[=ALGO[:LEVEL]]    Compress data that is written: zlib [default], lzo, zstd; no
+  compress-force[=ALGO[:LEVEL]]
+                             The same, even if the data looks incompressible
   memory=SIZE                Maximum memory for caches and unwritten data [default: 256M]
   threads=N                  Number of server threads, 1 to 256 [default: one per processor]
   io_uring=auto|on|off       Use io_uring: if available, required, never [default: auto]
@@ -199,8 +216,7 @@ Mount options:
                              As in mount(8)
 
 Options of btrfs without effect here (ssd, ...) are accepted, and listed with -v. Options for
-mount(8) and fstab alone (defaults, noauto, x-..., ...) are accepted. compress and compress-force
-are accepted only with the values no and none: new data is not compressed yet.";
+mount(8) and fstab alone (defaults, noauto, x-..., ...) are accepted.";
 
 impl OptionList {
     /// Parses lists of options. Of two options that contradict each other the later one counts,
@@ -225,7 +241,7 @@ impl OptionList {
             loop_device: false,
             auto_unmount: false,
             security: Vec::new(),
-            storage: Storage { cow: true, sums: true },
+            storage: Storage { cow: true, sums: true, compress: None },
         };
         for list in lists {
             let list = list.to_str().context("mount options that are not UTF-8")?;
@@ -260,13 +276,13 @@ impl OptionList {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let is_uncompressed = COMPRESSION.contains(&name) && matches!(value, Some("no" | "none"));
-        ensure!(
-            !COMPRESSION.contains(&name) || is_uncompressed,
-            "mount option {option}: compression is not supported"
-        );
+        if let "compress" | "compress-force" = name {
+            let taken = self.storage.take_compress(name == "compress-force", value);
+            taken.with_context(|| format!("mount option {option}"))?;
+            return Ok(true);
+        }
         ensure!(option != "remount", "remount is not supported");
-        if INEFFECTIVE.contains(&name) || is_uncompressed {
+        if INEFFECTIVE.contains(&name) {
             self.ineffective.push(option.to_owned());
             return Ok(true);
         }
@@ -359,6 +375,7 @@ impl OptionList {
         let mut options = OpenOptions::new();
         options.write(!self.is_read_only()).tree_log(self.tree_log).discard(self.discard);
         options.data_cow(self.storage.cow).data_checksums(self.storage.sums);
+        options.compress(self.storage.compress);
         if !self.replay {
             options.pending_log(PendingLog::Leave);
         }
@@ -473,16 +490,37 @@ mod tests {
 
     #[test]
     fn option_without_effect_is_accepted_and_listed() {
-        let option_list = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
-        assert_eq!(option_list.unwrap().ineffective, ["ssd", "space_cache=v2", "compress=no"]);
-        let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
-        assert_eq!(parse(&uncompressed.join(",")).unwrap().ineffective, uncompressed);
+        let option_list = parse("ssd,defaults,x-systemd.automount,space_cache=v2");
+        assert_eq!(option_list.unwrap().ineffective, ["ssd", "space_cache=v2"]);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
         let option_list =
             parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
         assert_eq!(option_list.ineffective.len(), 7);
         assert_eq!(option_list.flags, MountFlags::DEFAULT_PERMISSIONS);
+    }
+
+    /// The results are those that Linux 6.18 shows in /proc/mounts.
+    #[test]
+    fn compression_and_storage_options_end_each_other_as_in_linux() {
+        let zlib = |force| Some(Compress { method: Compression::Zlib.into(), force });
+        let given = |method: &str, force| Some(Compress { method: method.parse().unwrap(), force });
+        for (list, cow, sums, compress) in [
+            ("compress", true, true, zlib(false)),
+            ("compress-force", true, true, zlib(true)),
+            ("compress=zstd:-15", true, true, given("zstd:-15", false)),
+            ("compress-force=lzo", true, true, given("lzo", true)),
+            ("compress=no", true, true, None),
+            ("compress-force=zstd,compress=none", true, true, None),
+            ("compress-force=zstd,compress=lzo", true, true, given("lzo", false)),
+            ("nodatacow,compress=zstd", true, true, given("zstd", false)),
+            ("compress=zstd,nodatacow", false, false, None),
+            ("nodatasum,compress", true, true, zlib(false)),
+            ("compress,nodatasum", true, false, zlib(false)),
+            ("compress=zstd:5,datacow,datasum", true, true, given("zstd:5", false)),
+        ] {
+            assert_eq!(parse(list).unwrap().storage, Storage { cow, sums, compress }, "{list}");
+        }
     }
 
     #[test]
@@ -515,10 +553,12 @@ mod tests {
             ("memory=x", "mount option memory: not a size"),
             ("io_uring=maybe", "io_uring=maybe"),
             ("nologreplay", "nologreplay requires ro"),
-            ("compress=zstd:3", "mount option compress=zstd:3: compression is not supported"),
-            ("ro,compress-force", "mount option compress-force: compression is not supported"),
+            ("compress=gzip", "mount option compress=gzip: unrecognized compression gzip"),
+            ("compress=zstd:x", "mount option compress=zstd:x: unrecognized compression zstd:x"),
+            ("compress=", "mount option compress=: unrecognized compression"),
+            ("ro,compress-force=nope", "mount option compress-force=nope: unrecognized"),
         ] {
-            let error = parse(list).unwrap_err().to_string();
+            let error = format!("{:#}", parse(list).unwrap_err());
             assert!(error.contains(says), "{error:?} does not say {says:?}");
         }
         let sloppy = OptionList::parse(&["degrade".into()], true).unwrap();
