@@ -1,10 +1,13 @@
 //! The command line.
 
+mod load;
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use self::load::{LoadArgs, Program};
 pub use crate::target::Target;
 
 /// Measures userbtrfs against Linux's own tools, on one image and one disk. Needs root.
@@ -67,12 +70,17 @@ pub enum Verb {
     Fio(FioArgs),
     /// All of the above
     All(Common),
+    /// The load of dbench, fio or fs_mark, in this process: on an image, or on a directory
+    ///
+    /// Prints dbench's table. Nothing is formatted, mounted or removed.
+    Load(LoadArgs),
 }
 
 impl Verb {
-    /// Returns the options common to all verbs.
-    pub fn common(&self) -> &Common {
+    /// Returns the options common to all verbs that measure targets.
+    pub fn common(&self) -> Option<&Common> {
         match self {
+            Self::Load(_) => None,
             Self::Extract(ExtractArgs { common, .. })
             | Self::List(ListArgs { common, .. })
             | Self::Read(ReadArgs { common, .. })
@@ -85,7 +93,7 @@ impl Verb {
             | Self::Dbench(DbenchArgs { common, .. })
             | Self::Fsmark(FsmarkArgs { common, .. })
             | Self::Fio(FioArgs { common, .. })
-            | Self::All(common) => common,
+            | Self::All(common) => Some(common),
         }
     }
 }

@@ -25,6 +25,7 @@ mod fsync;
 mod image;
 mod interrupt;
 mod list;
+mod load;
 mod machine;
 mod mapping;
 mod memory;
@@ -43,21 +44,40 @@ mod target;
 mod workload;
 mod write;
 
-use anyhow::Result;
+use std::fmt;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
 
 use args::{
-    Args, BuildArgs, Common, DbenchArgs, ExtractArgs, FioArgs, FsmarkArgs, FsyncArgs, ListArgs,
-    MetaArgs, PutArgs, ReadArgs, ShareArgs, Verb, WriteArgs,
+    Args, BuildArgs, Common, DbenchArgs, ExtractArgs, FioArgs, Format, FsmarkArgs, FsyncArgs,
+    ListArgs, MetaArgs, PutArgs, ReadArgs, ShareArgs, Verb, WriteArgs,
 };
 use bench::Bench;
 use report::Report;
 
-/// Runs the benchmarks given on the command line.
-pub fn run(args: &Args) -> Result<Report> {
-    let common = args.verb.common();
+/// Runs the benchmark given on the command line; returns the text to print.
+pub fn run(args: &Args) -> Result<String> {
+    match &args.verb {
+        Verb::Load(load_args) => print(&load::run(load_args)?, args.format),
+        verb => {
+            let common = verb.common().context("the verb measures targets")?;
+            print(&measure(verb, common)?, args.format)
+        }
+    }
+}
+
+fn print(report: &(impl fmt::Display + Serialize), format: Format) -> Result<String> {
+    Ok(match format {
+        Format::Text => report.to_string(),
+        Format::Json => serde_json::to_string_pretty(report)? + "\n",
+    })
+}
+
+fn measure(verb: &Verb, common: &Common) -> Result<Report> {
     let bench = Bench::new(common)?;
     let mut report = Report::new(machine::head(bench.folder(), common)?);
-    match &args.verb {
+    match verb {
         Verb::Extract(args) => extract::run(&bench, args, &mut report)?,
         Verb::List(args) => list::run(&bench, args, &mut report)?,
         Verb::Read(args) => read::run(&bench, args, &mut report)?,
@@ -71,6 +91,7 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
         Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
+        Verb::Load(_) => bail!("it measures no targets"),
     }
     report.sort();
     Ok(report)

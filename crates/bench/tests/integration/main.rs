@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod load;
+mod trace;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
