@@ -115,7 +115,7 @@ impl<'a> Normal<'a> {
             "newfstatat" | "statx" => format!("fstat {path}"),
             // The content is between quotes, and is zeros, which have no comma.
             "pread64" | "pwrite64" => {
-                let mut last = arguments.trim_end_matches(')').rsplit(", ");
+                let mut last = arguments.trim_end().trim_end_matches(')').rsplit(", ");
                 let offset = last.next()?;
                 format!("{name} {path} {} at {offset}", last.next()?)
             }
