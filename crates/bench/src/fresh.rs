@@ -14,23 +14,40 @@ use userbtrfs_testkit::linux;
 use crate::bench::Bench;
 use crate::sample::timed;
 
-/// The image file of one turn. Dropping this removes it.
-pub(crate) struct Fresh(PathBuf);
+/// The image file of one turn. Dropping this removes it, unless it is only reused.
+pub(crate) struct Fresh {
+    path: PathBuf,
+    reused: bool,
+}
 
 impl Fresh {
     /// Makes a sparse file of this size.
     pub(crate) fn new(bench: &Bench, bytes: u64) -> Result<Self> {
         let path = bench.folder().join("fresh.img");
         let file = File::create(&path).with_context(|| path.display().to_string())?;
-        let fresh = Self(path);
+        let fresh = Self { path, reused: false };
         file.set_len(bytes)?;
         Ok(fresh)
+    }
+
+    /// Empties an existing file of this size, which stays when this is dropped.
+    pub(crate) fn reused(path: &Path, bytes: u64) -> Result<Self> {
+        let file = File::options().write(true).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        file.set_len(0)?;
+        file.set_len(bytes)?;
+        Ok(Self { path: path.to_owned(), reused: true })
+    }
+
+    /// Returns true if the file existed before.
+    pub(crate) fn is_reused(&self) -> bool {
+        self.reused
     }
 
     /// Makes a file of this size with all its space preallocated.
     pub(crate) fn preallocated(bench: &Bench, bytes: u64) -> Result<Self> {
         let fresh = Self::new(bench, bytes)?;
-        let file = File::options().write(true).open(&fresh.0)?;
+        let file = File::options().write(true).open(&fresh.path)?;
         fallocate(file, FallocateFlags::empty(), 0, bytes).context("the space of an image")?;
         Ok(fresh)
     }
@@ -39,21 +56,21 @@ impl Fresh {
     pub(crate) fn copied(bench: &Bench, image: &Path) -> Result<Self> {
         let bytes = fs::metadata(image)?.len();
         let fresh = Self::new(bench, bytes)?;
-        bench.call(Command::new("cp").arg("--sparse=always").arg(image).arg(&fresh.0))?;
-        let file = File::options().write(true).open(&fresh.0)?;
+        bench.call(Command::new("cp").arg("--sparse=always").arg(image).arg(&fresh.path))?;
+        let file = File::options().write(true).open(&fresh.path)?;
         fallocate(file, FallocateFlags::empty(), 0, bytes).context("the space of an image")?;
         Ok(fresh)
     }
 
     /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Makes a filesystem in it by the library.
     pub(crate) fn format(&self) -> Result<()> {
         let options = FileOptions { writable: true, ..FileOptions::default() };
-        let device = FileDevice::open(&self.0, options)?;
+        let device = FileDevice::open(&self.path, options)?;
         mkfs::make(&device, &Options::default())?;
         Ok(())
     }
@@ -61,19 +78,21 @@ impl Fresh {
     /// Makes a filesystem in it by `mkfs.btrfs`.
     pub(crate) fn format_by_progs(&self, arguments: &[&Path]) -> Result<()> {
         let mut mkfs = Command::new("mkfs.btrfs");
-        linux::run(mkfs.arg("--quiet").args(arguments).arg(&self.0)).map(drop)
+        linux::run(mkfs.arg("--quiet").args(arguments).arg(&self.path)).map(drop)
     }
 
     /// Makes the file durable; returns the time that took.
     pub(crate) fn sync(&self) -> Result<Duration> {
-        let file = File::open(&self.0)?;
+        let file = File::open(&self.path)?;
         timed(|| Ok(file.sync_all()?)).map(|(time, ())| time)
     }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // If this fails, the next turn truncates the file, or reports the error.
-        let _ = fs::remove_file(&self.0);
+        if !self.reused {
+            // If this fails, the next turn truncates the file, or reports the error.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }

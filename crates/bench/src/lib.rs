@@ -39,6 +39,7 @@ mod read;
 pub mod report;
 mod sample;
 mod share;
+mod slow;
 mod tally;
 mod target;
 mod workload;

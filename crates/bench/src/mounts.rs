@@ -28,7 +28,7 @@ use crate::sample::timed;
 use crate::target::Target;
 
 /// The size of each filesystem in bytes, most of which is never written.
-const BYTES: u64 = 32 << 30;
+pub(crate) const BYTES: u64 = 32 << 30;
 
 /// A mounted filesystem.
 pub(crate) struct Mounted {
@@ -53,7 +53,11 @@ pub(crate) type Requests = BTreeMap<String, u64>;
 impl Mounted {
     /// Makes the filesystem of a target and mounts it; also returns the time of mounting.
     pub(crate) fn new(bench: &Bench, target: Target) -> Result<(Duration, Self)> {
-        let image = Fresh::new(bench, BYTES)?;
+        Self::on(bench, target, Fresh::new(bench, BYTES)?)
+    }
+
+    /// Like `new`, in this file.
+    pub(crate) fn on(bench: &Bench, target: Target, image: Fresh) -> Result<(Duration, Self)> {
         let point = bench.folder().join("point");
         match target {
             Target::Btrfs | Target::Fuse => image.format_by_progs(&[])?,
@@ -135,7 +139,11 @@ impl Drop for Mounted {
 
 fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<Served> {
     if target == Target::Btrfs {
-        return Ok(Served::Kernel(bench.linux().mount(image.path(), "noatime")?));
+        let mount = bench.linux().mount(image.path(), "noatime")?;
+        if image.is_reused() {
+            several_in_flight(&mount)?;
+        }
+        return Ok(Served::Kernel(mount));
     }
     let options = MountOptions {
         source: target.to_string().into(),
@@ -155,6 +163,15 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
         }
         _ => fuse2fs(image, point),
     }
+}
+
+/// Lets the loop device have several requests of its file in flight, which it has only with direct
+/// I/O. On a file whose writes wait it would make the kernel wait for each alone.
+fn several_in_flight(mount: &KernelMount) -> Result<()> {
+    for device in mount.devices() {
+        linux::run(Command::new("losetup").arg("--direct-io=on").arg(device.path()))?;
+    }
+    Ok(())
 }
 
 /// Opens an image as `userbtrfs mount` does; writes are never dropped here.
