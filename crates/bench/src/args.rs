@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub use self::load::{LoadArgs, Program};
+pub use self::load::{LoadArgs, Medium, Program, Seed, SeedsArgs};
 pub use crate::target::Target;
 
 /// Measures userbtrfs against Linux's own tools, on one image and one disk. Needs root.
@@ -74,13 +74,18 @@ pub enum Verb {
     ///
     /// Prints dbench's table. Nothing is formatted, mounted or removed.
     Load(LoadArgs),
+    /// Five published changes of the kernel: their loads, with the former behaviour and without,
+    /// through a mount, and on the kernel's btrfs
+    ///
+    /// Writes a report with plots into a folder, and prints its text.
+    Seeds(SeedsArgs),
 }
 
 impl Verb {
     /// Returns the options common to all verbs that measure targets.
     pub fn common(&self) -> Option<&Common> {
         match self {
-            Self::Load(_) => None,
+            Self::Load(_) | Self::Seeds(_) => None,
             Self::Extract(ExtractArgs { common, .. })
             | Self::List(ListArgs { common, .. })
             | Self::Read(ReadArgs { common, .. })

@@ -33,11 +33,13 @@ mod meta;
 mod mounts;
 mod names;
 mod nothing;
+mod plot;
 mod programs;
 mod put;
 mod read;
 pub mod report;
 mod sample;
+mod seeds;
 mod share;
 mod slow;
 mod tally;
@@ -61,6 +63,7 @@ use report::Report;
 pub fn run(args: &Args) -> Result<String> {
     match &args.verb {
         Verb::Load(load_args) => print(&load::run(load_args)?, args.format),
+        Verb::Seeds(seeds_args) => seeds::run(seeds_args),
         verb => {
             let common = verb.common().context("the verb measures targets")?;
             print(&measure(verb, common)?, args.format)
@@ -92,7 +95,7 @@ fn measure(verb: &Verb, common: &Common) -> Result<Report> {
         Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
         Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
-        Verb::Load(_) => bail!("it measures no targets"),
+        Verb::Load(_) | Verb::Seeds(_) => bail!("it measures no targets"),
     }
     report.sort();
     Ok(report)

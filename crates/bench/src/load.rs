@@ -29,6 +29,8 @@ use self::loadfile::Loadfile;
 use self::outcome::Outcome;
 use crate::args::{LoadArgs, Program};
 
+pub(crate) use self::jobs::{BLOCK, FSYNC};
+
 /// Runs a load.
 pub(crate) fn run(args: &LoadArgs) -> Result<Outcome> {
     match (&args.image, &args.directory) {

@@ -55,10 +55,14 @@ fn processors() -> Result<String> {
 }
 
 fn memory() -> Result<String> {
+    Ok(format!("{} MiB of memory", memory_bytes()? >> 20))
+}
+
+/// Returns the size of the memory in bytes.
+pub(crate) fn memory_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let total = field(&text, "MemTotal").and_then(|total| total.strip_suffix(" kB"));
-    let mebibytes = total.context("no MemTotal")?.parse::<u64>()? >> 10;
-    Ok(format!("{mebibytes} MiB of memory"))
+    Ok(total.context("no MemTotal")?.parse::<u64>()? << 10)
 }
 
 fn filesystem(folder: &Path) -> Result<String> {

@@ -46,9 +46,8 @@ pub(crate) fn dbench(bench: &Bench, args: &DbenchArgs, report: &mut Report) -> R
         let case = format!("dbench {clients}");
         let amount = Amount { bytes: DBENCH_BYTES, ..Amount::default() };
         measure(bench, &case, amount, report, |point| {
-            let mut command = Command::new("dbench");
-            command.arg("-t").arg(args.seconds.to_string()).arg("-D").arg(point);
-            let rate = dbench_rate(&said(bench, command.arg(clients.to_string()))?)?;
+            let mut command = dbench_command(point, clients.get(), args.seconds.get());
+            let rate = dbench_rate(&said(bench, &mut command)?)?;
             Ok(Duration::from_secs_f64(1024.0 * 1.024 * 1.024 / rate))
         })?;
     }
@@ -62,14 +61,7 @@ pub(crate) fn fsmark(bench: &Bench, args: &FsmarkArgs, report: &mut Report) -> R
         let files = each * threads.get();
         let amount = Amount { items: files, ..Amount::default() };
         measure(bench, &format!("fs_mark x{threads} {files}"), amount, report, |point| {
-            let mut command = Command::new("fs_mark");
-            // fs_mark does not accept long paths.
-            command.current_dir(point);
-            for thread in 0..threads.get() {
-                command.arg("-d").arg(format!("d{thread}"));
-            }
-            command.args(["-S", "0", "-s", "0", "-L", "1", "-k", "-n", &each.to_string()]);
-            command.args(["-t", &threads.to_string()]).args(["-l", "/dev/null"]);
+            let mut command = fsmark_command(point, threads.get(), each);
             let (time, _) = timed(|| said(bench, &mut command))?;
             Ok(time)
         })?;
@@ -85,16 +77,41 @@ pub(crate) fn fio(bench: &Bench, args: &FioArgs, report: &mut Report) -> Result<
         let bytes = each * jobs.get();
         let amount = Amount { bytes, items: bytes / FIO_BLOCK, writes: false };
         measure(bench, &format!("fio fsync x{jobs}"), amount, report, |point| {
-            let mut command = Command::new("fio");
-            command.args(["--output-format=json", "--name=writers", "--rw=write", "--fsync=1"]);
-            command.args(["--fallocate=none", "--group_reporting=1", "--direct=0"]);
-            command.args(["--ioengine=sync", &format!("--bs={FIO_BLOCK}")]);
-            command.args([format!("--size={each}"), format!("--numjobs={jobs}")]);
-            command.arg(format!("--directory={}", point.display()));
-            fio_time(&said(bench, &mut command)?)
+            fio_time(&said(bench, &mut fio_command(point, jobs.get(), each))?)
         })?;
     }
     Ok(())
+}
+
+/// Returns the command that runs dbench in a directory.
+pub(crate) fn dbench_command(point: &Path, clients: u64, seconds: u64) -> Command {
+    let mut command = Command::new("dbench");
+    command.arg("-t").arg(seconds.to_string()).arg("-D").arg(point).arg(clients.to_string());
+    command
+}
+
+/// Returns the command by which threads of fs_mark make `each` files.
+pub(crate) fn fsmark_command(point: &Path, threads: u64, each: u64) -> Command {
+    let mut command = Command::new("fs_mark");
+    // fs_mark does not accept long paths.
+    command.current_dir(point);
+    for thread in 0..threads {
+        command.arg("-d").arg(format!("d{thread}"));
+    }
+    command.args(["-S", "0", "-s", "0", "-L", "1", "-k", "-n", &each.to_string()]);
+    command.args(["-t", &threads.to_string()]).args(["-l", "/dev/null"]);
+    command
+}
+
+/// Returns the command by which jobs of fio write `each` bytes.
+pub(crate) fn fio_command(point: &Path, jobs: u64, each: u64) -> Command {
+    let mut command = Command::new("fio");
+    command.args(["--output-format=json", "--name=writers", "--rw=write", "--fsync=1"]);
+    command.args(["--fallocate=none", "--group_reporting=1", "--direct=0"]);
+    command.args(["--ioengine=sync", &format!("--bs={FIO_BLOCK}")]);
+    command.args([format!("--size={each}"), format!("--numjobs={jobs}")]);
+    command.arg(format!("--directory={}", point.display()));
+    command
 }
 
 /// Runs the turns of all targets with one program; `work` returns the time of its work.
@@ -120,7 +137,7 @@ fn measure(
 }
 
 /// Runs a program, and returns its output.
-fn said(bench: &Bench, command: &mut Command) -> Result<String> {
+pub(crate) fn said(bench: &Bench, command: &mut Command) -> Result<String> {
     let output = linux::run(command)?;
     bench.interrupt().check()?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -34,7 +34,7 @@ pub(crate) fn timed<T>(act: impl FnOnce() -> Result<T>) -> Result<(Duration, T)>
     Ok((start.elapsed(), value))
 }
 
-/// Statistics of several times, in seconds.
+/// Statistics of several times in seconds, or of other figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
@@ -48,12 +48,17 @@ pub struct Spread {
 impl Spread {
     /// Returns the statistics of these times; there must be at least one.
     pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
-        let mut seconds: Vec<f64> = times.into_iter().map(|time| time.as_secs_f64()).collect();
-        seconds.sort_by(f64::total_cmp);
-        let first = seconds.first();
-        let last = seconds.last();
+        Self::of_figures(times.into_iter().map(|time| time.as_secs_f64()))
+    }
+
+    /// Returns the statistics of these figures; there must be at least one.
+    pub(crate) fn of_figures(figures: impl IntoIterator<Item = f64>) -> Self {
+        let mut figures: Vec<f64> = figures.into_iter().collect();
+        figures.sort_by(f64::total_cmp);
+        let first = figures.first();
+        let last = figures.last();
         Self {
-            median: f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2]),
+            median: f64::midpoint(figures[(figures.len() - 1) / 2], figures[figures.len() / 2]),
             min: *first.expect("at least one"),
             max: *last.expect("at least one"),
         }

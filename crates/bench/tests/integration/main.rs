@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod load;
+mod seeds;
 mod trace;
 
 use std::path::{Path, PathBuf};
