@@ -13,6 +13,7 @@ mod kernel_log;
 mod lock;
 mod loop_device;
 mod mount;
+mod share_range;
 mod shutdown;
 
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use kernel_log::KernelLog;
 pub use lock::Linux;
 pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
+pub use share_range::{clone_range, dedupe_range};
 pub use shutdown::shutdown;
 
 impl Linux {
