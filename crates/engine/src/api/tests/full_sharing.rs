@@ -25,7 +25,7 @@ fn names(fs: &Filesystem) -> Vec<Vec<u8>> {
     fs.root().entries().map(|entry| entry.unwrap().name().to_vec()).collect()
 }
 
-fn assert_no_space<T: std::fmt::Debug>(what: &str, result: Result<T>) {
+fn assert_no_space<T: std::fmt::Debug>(what: &str, result: &Result<T>) {
     let errno = result.as_ref().err().map(Error::errno);
     assert_eq!(errno, Some(28), "{what}: {result:?}");
 }
@@ -43,7 +43,8 @@ fn clean(fs: &Filesystem) {
 fn sharing_without_metadata_space_changes_nothing_and_deletion_succeeds() {
     let lab = Lab::of(128 << 20, &small_nodes(), 32 << 20);
     let source = make_data(&lab);
-    let (root, fs) = (lab.fs.root(), &lab.fs);
+    let fs = &lab.fs;
+    let root = fs.root();
     let old = root.snapshot(b"old", source, false).unwrap();
     let [a, b, equal] = ["a", "b", "equal"].map(|name| lab.create(name));
     a.write_all_at(&pattern(1, 200_000), 0).unwrap();
@@ -59,13 +60,13 @@ fn sharing_without_metadata_space_changes_nothing_and_deletion_succeeds() {
         }
     };
     hold(&mut held);
-    assert_no_space("snapshot", root.snapshot(b"new", source, true));
+    assert_no_space("snapshot", &root.snapshot(b"new", source, true));
     hold(&mut held);
-    assert_no_space("create", root.create_subvolume(b"new", 0o755).map(drop));
+    assert_no_space("create", &root.create_subvolume(b"new", 0o755).map(drop));
     hold(&mut held);
-    assert_no_space("clone", b.clone_range(&a, 0, 0, 0));
+    assert_no_space("clone", &b.clone_range(&a, 0, 0, 0));
     hold(&mut held);
-    assert_no_space("dedupe", equal.dedupe_range(&a, 0, 128 * KIB, 0));
+    assert_no_space("dedupe", &equal.dedupe_range(&a, 0, 128 * KIB, 0));
     assert!(fs.is_writable());
     assert!(matches!(root.lookup(b"new"), Err(Error::NotFound)));
     assert_eq!((names(fs), fs.subvolumes().unwrap().len(), lab.data_in_use()), before);
@@ -174,7 +175,8 @@ fn filesystem_full_of_clones_stays_writable_and_is_emptied() {
         source.write_all_at(&pattern(at, 4096), at * 8192).unwrap();
     }
     lab.fs.commit().unwrap();
-    let (used, before) = (lab.data_in_use(), lab.fs.superblock().bytes_used);
+    let used = lab.data_in_use();
+    let before = lab.fs.superblock().bytes_used;
     let bytes = source.read_all().unwrap();
     let mut clones = 0_u64;
     let refused = loop {
