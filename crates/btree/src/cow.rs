@@ -1,5 +1,5 @@
-//! Copy-on-write: a block of an earlier transaction is never changed, its copy is; and so is a block
-//! of the running transaction that a snapshot shares.
+//! Copy-on-write: a block of an earlier transaction is never changed, its copy is. So is that of a
+//! block of the running transaction that a snapshot shares.
 //!
 //! The references to the children of a block that is copied (docs/format.md, back references):
 //!

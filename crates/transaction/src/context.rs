@@ -23,7 +23,7 @@ use crate::refs::{self, DelayedRefs};
 use crate::roots::TreeRoots;
 use crate::space::high_water::HighWater;
 use crate::space::{Reservation, ReservePolicy, Space, SpaceKind, bytes_for_items};
-use crate::subvolume::state::{PendingSnapshots, SubvolumeIds};
+use crate::subvolume::state::SubvolumeIds;
 
 /// The factor for checksums that are not in their tree yet: leaves may be half empty.
 const CHECKSUM_FACTOR: u64 = 2;
@@ -37,8 +37,6 @@ pub(crate) struct TransactionContext {
     pub(crate) state: TransactionState,
     pub(crate) changed: Mutex<ChangedRoots>,
     pub(crate) subvolume_ids: SubvolumeIds,
-    /// The snapshots that the commit makes.
-    pub(crate) snapshots: PendingSnapshots,
     pub(crate) high_water: HighWater,
     pub(crate) options: TransactionOptions,
     /// Called at each failure, also at a shutdown.
@@ -68,7 +66,6 @@ impl TransactionContext {
             state: TransactionState::new(next),
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
             subvolume_ids: SubvolumeIds::new(),
-            snapshots: PendingSnapshots::new(),
             high_water: HighWater::default(),
             options,
             on_abort: Box::new(on_abort),

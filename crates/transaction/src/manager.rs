@@ -37,12 +37,15 @@ use crate::space::flush::SpaceReserver;
 use crate::space::high_water::HighWaterRise;
 use crate::space::tickets::ReserveTickets;
 use crate::space::{NocowGuard, Reservation, ReservePolicy, Space};
+use crate::subvolume::{NewSnapshot, PendingSnapshots};
 
 /// The running transaction, the commit, and all that they change.
 pub struct TransactionManager {
     context: Arc<TransactionContext>,
     hooks: Arc<Hooks>,
     logs: Arc<SubvolumeLogs>,
+    /// The snapshots that the commit of the running transaction makes.
+    snapshots: Arc<PendingSnapshots>,
     discarder: Arc<Discarder>,
     committer: Arc<Committer>,
     flusher: Arc<DelayedFlusher>,
@@ -77,10 +80,12 @@ impl TransactionManager {
     ) -> Self {
         let requests = Arc::new(WorkerRequests::new());
         let discarder = Arc::new(Discarder::new(Arc::clone(&context)));
+        let snapshots = Arc::new(PendingSnapshots::new());
         let committer = Arc::new(Committer {
             context: Arc::clone(&context),
             hooks: Arc::clone(&hooks),
             logs: Arc::clone(&logs),
+            snapshots: Arc::clone(&snapshots),
             discarder: Arc::clone(&discarder),
             counts: CommitCounts::default(),
         });
@@ -110,6 +115,7 @@ impl TransactionManager {
             context,
             hooks,
             logs,
+            snapshots,
             discarder,
             committer,
             flusher,
@@ -264,10 +270,17 @@ impl TransactionManager {
     }
 
     /// Like [`TransactionManager::commit_transaction`]; calls `unblocked` as soon as the next
-    /// transaction runs, which is before anything is written, unless there is a failure before that.
+    /// transaction runs, before the blocks are written, unless there is a failure before that.
     #[track_caller]
     pub fn commit_transaction_with(&self, generation: u64, unblocked: impl FnOnce()) -> Result<()> {
         self.committer.commit_transaction_with(generation, unblocked)
+    }
+
+    /// Has the commit of the handle's transaction make a snapshot, and then add its entry. The
+    /// snapshot has all changes of its source that are made in this transaction, except for its own
+    /// entry and those of snapshots that the commit makes after it.
+    pub fn snapshot_at_commit(&self, _handle: &Handle<'_>, snapshot: NewSnapshot) {
+        self.snapshots.add(snapshot);
     }
 
     /// Returns the number of commits, by cause.

@@ -4,7 +4,7 @@
 //! |-------------|------------------------------------------------------------------|
 //! | `roots`     | ROOT_ITEMs, ROOT_REFs and the default subvolume                  |
 //! | `snapshots` | snapshots, which the commit makes                                |
-//! | `state`     | ids, and snapshots that are to be made                           |
+//! | `state`     | ids and names                                                    |
 //! | `uuid_tree` | the UUID tree                                                    |
 //!
 //! Each change is made in the transaction of a handle, and durable with its commit. What a caller
@@ -26,6 +26,6 @@ pub use roots::{
     NewSubvolume, change_root_item, create, default, delete, rename, set_default,
     set_received_uuid, take_id,
 };
-pub(crate) use snapshots::create_pending;
-pub use snapshots::snapshot_at_commit;
-pub use state::{AddEntry, NewSnapshot, SubvolumeName};
+pub use snapshots::{AddEntry, NewSnapshot};
+pub(crate) use snapshots::{PendingSnapshots, create_pending};
+pub use state::SubvolumeName;

@@ -170,8 +170,8 @@ impl Dir {
 
     /// Renames a name of this directory to a name of a directory in the same subvolume; the name of
     /// a subvolume also to one in another. A subvolume replaces an empty directory only. Names in
-    /// different subvolumes are exchanged if both are those of subvolumes. A whiteout gets the owner
-    /// of new inodes in this directory.
+    /// different subvolumes are exchanged if both are those of subvolumes. A whiteout gets the
+    /// owner of new inodes in this directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         #[cfg(feature = "experiments")]
         let to_dir = to;

@@ -257,18 +257,3 @@ fn object_of(write: &Operation) -> Object {
 fn done(outcome: Outcome) -> Result<()> {
     Ok(outcome?)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stories::step::read;
-
-    #[test]
-    fn linux_executes_steps_up_to_the_last_unsupported_one() {
-        let first = |text: &str| first_of_ours(&read(text).unwrap());
-        assert_eq!(first("create a; fsync a"), 0);
-        assert_eq!(first("subvolume s; sync; create s/a; fsync s/a"), 1);
-        assert_eq!(first("subvolume s; sync; rename s t; fsync /; create a"), 3);
-        assert_eq!(first("create a; create b; clone a 0 4k b 0; fsync b"), 0);
-    }
-}

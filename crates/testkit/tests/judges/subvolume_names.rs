@@ -1,8 +1,8 @@
 //! Names of subvolumes, as Linux treats them.
 //!
 //! 1. A snapshot does not contain its own name, wherever that is.
-//! 2. Links and renames, of each pair of names in and around subvolumes and with each flag, give the
-//!    same error as on Linux, or succeed as there.
+//! 2. Links and renames, of each pair of names in and around subvolumes and with each flag, give
+//!    the same error as on Linux, or succeed as there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -334,7 +334,8 @@ fn results(tree: &dyn Tree) -> Vec<String> {
     let mut results = Vec::new();
     let is_read_only = |name: &str| name.starts_with("ro/");
     for old in NAMES {
-        for new in NAMES.iter().filter(|new| !(is_read_only(old) && is_read_only(new))) {
+        let is_in_it = is_read_only(old) || *old == "ro";
+        for new in NAMES.iter().filter(|new| !(is_in_it && is_read_only(new))) {
             let linked = tree.link(old, new);
             if linked.is_ok() {
                 tree.unlink(new);
@@ -388,6 +389,6 @@ fn links_and_renames_around_subvolumes_give_the_errors_of_linux() {
     assert!(different.is_empty(), "{} of {}: {different:#?}", different.len(), theirs.len());
     assert_eq!(theirs.len(), ours.len());
     let succeeded = theirs.iter().filter(|result| result.ends_with("Ok(())")).count();
-    assert!(succeeded > 300, "{succeeded} of {} succeed", theirs.len());
+    assert!(succeeded > 250, "{succeeded} of {} succeed", theirs.len());
     image.judge("renames around subvolumes");
 }

@@ -36,7 +36,7 @@ use crate::error::Result;
 use crate::log::SubvolumeLogs;
 use crate::space::Pinned;
 use crate::space::discard::Discarder;
-use crate::subvolume;
+use crate::subvolume::{self, PendingSnapshots};
 
 /// The number of rounds after which a commit that still finds changes to write is taken for
 /// endless.
@@ -55,6 +55,7 @@ pub(crate) struct Committer {
     pub(crate) context: Arc<TransactionContext>,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) logs: Arc<SubvolumeLogs>,
+    pub(crate) snapshots: Arc<PendingSnapshots>,
     pub(crate) discarder: Arc<Discarder>,
     pub(crate) counts: CommitCounts,
 }
@@ -158,7 +159,7 @@ impl Committer {
         self.hooks.is_clean()
             && self.context.changed.lock().is_empty()
             && self.context.refs.is_empty()
-            && self.context.snapshots.is_empty()
+            && self.snapshots.is_empty()
             && self.context.checksums.bytes() == 0
             && self.logs.is_empty()
     }
@@ -196,7 +197,7 @@ impl Committer {
         let merge = |handle: &Handle<'_>| self.hooks.merge(handle, FlushScope::All);
         merge(&handle)?;
         self.crash_point(CrashPoint::CommitItemsFlushed);
-        subvolume::create_pending(&handle, merge)?;
+        subvolume::create_pending(&self.snapshots, &handle, merge)?;
         drop(handle);
         self.write_space_and_roots(commit)?;
         self.crash_point(CrashPoint::CommitTreesFinal);

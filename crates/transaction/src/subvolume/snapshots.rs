@@ -1,34 +1,70 @@
-//! Snapshots: made by the commit, in one transaction with the entry that names them, and before it.
+//! Snapshots: made by the commit, before the entry that names them, in the same transaction.
 
 use std::mem;
 
 use userbtrfs_format::{ItemKind, Key, RootFlags, Timestamp, TreeId};
-use userbtrfs_sync::Arc;
+use userbtrfs_sync::{Arc, Class, Mutex};
 use uuid::Uuid;
 
 use super::roots;
-use super::state::NewSnapshot;
+use super::state::SubvolumeName;
 use super::uuid_tree;
 use crate::commit::{Handle, move_root};
 use crate::context::TransactionContext;
 use crate::editor::{Changes, Editor};
 use crate::error::Result;
+use crate::space::Reservation;
 
-/// Has the commit of the handle's transaction make a snapshot, and then add its entry. The snapshot
-/// has all changes of its source that are made in this transaction, except for entries of snapshots
-/// that the commit makes after it, and its own.
-pub fn snapshot_at_commit(handle: &Handle<'_>, snapshot: NewSnapshot) {
-    handle.context().snapshots.0.lock().push(snapshot);
+/// Adds the entry of a snapshot to its directory, as a delayed change of the transaction of the
+/// handle.
+pub type AddEntry = Box<dyn FnOnce(&Handle<'_>) + Send>;
+
+/// A snapshot to be made.
+pub struct NewSnapshot {
+    /// The subvolume that it is a snapshot of.
+    pub source: TreeId,
+    /// Its id, from [`take_id`](super::take_id).
+    pub id: TreeId,
+    /// Its name.
+    pub name: SubvolumeName,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// The time of its creation.
+    pub created: Timestamp,
+    /// Whether it may not be changed.
+    pub read_only: bool,
+    /// The space for the items that the commit changes for it.
+    pub reservation: Reservation,
+    /// Called when it is made, unless the subvolume of its name is deleted. Until then the caller
+    /// keeps the name free, and the directory in place.
+    pub add_entry: AddEntry,
 }
 
-/// Makes the snapshots of the transaction, with the handle of its commit. All delayed changes are in
-/// the trees; `merge` merges those of the entries.
+/// The snapshots that the commit of the running transaction makes.
+pub(crate) struct PendingSnapshots(Mutex<Vec<NewSnapshot>>);
+
+impl PendingSnapshots {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Class::ChangedRoots, Vec::new()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    pub(crate) fn add(&self, snapshot: NewSnapshot) {
+        self.0.lock().push(snapshot);
+    }
+}
+
+/// Makes the snapshots of the transaction, with the handle of its commit. All delayed changes are
+/// in the trees; `merge` merges those of the entries.
 pub(crate) fn create_pending(
+    pending: &PendingSnapshots,
     handle: &Handle<'_>,
     merge: impl Fn(&Handle<'_>) -> Result<()>,
 ) -> Result<()> {
-    let context = handle.context();
-    let pending = mem::take(&mut *context.snapshots.0.lock());
+    let pending = mem::take(&mut *pending.0.lock());
     for snapshot in pending {
         if create_if_named(handle, &snapshot)? {
             (snapshot.add_entry)(handle);

@@ -23,8 +23,8 @@ const LINKS_MAX: u32 = 65535;
 /// Adds a name to an inode that is not a directory, in a directory of the same subvolume.
 pub(crate) fn link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
     check_new_name(name)?;
-    if inode.subvolume != dir.subvolume {
-        return Err(refuse_other_subvolume(namespace, inode, dir, name)?);
+    if inode.subvolume != dir.subvolume || inode.number == EMPTY_DIR {
+        return Err(refuse_link(namespace, inode, dir, name)?);
     }
     namespace.inodes.log_tracker.wait_for_pause();
     let dir = directory_to_change(namespace, dir)?;
@@ -47,13 +47,9 @@ pub(crate) fn link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[
     Ok(())
 }
 
-/// Returns why an inode of another subvolume gets no name in a directory.
-fn refuse_other_subvolume(
-    namespace: &Namespace,
-    inode: InodeId,
-    dir: InodeId,
-    name: &[u8],
-) -> Result<Error> {
+/// Returns why an inode of another subvolume, or the empty directory in place of one, gets no name
+/// in a directory.
+fn refuse_link(namespace: &Namespace, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<Error> {
     if lookup(&namespace.inodes, dir, name)?.is_some() {
         return Ok(Error::Exists);
     }

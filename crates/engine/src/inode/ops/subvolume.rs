@@ -3,8 +3,8 @@
 //! 1. The entry and the references in the root tree change in one transaction. The entry is
 //!    delayed; the references are not, so that a lookup that finds the entry finds them.
 //! 2. A log could not be replayed into a subvolume, or a directory with a name of one, that the
-//!    last commit does not have: the transaction is committed instead of logged. It is marked before
-//!    anything changes, so that no log commit that is in progress has a part of the change.
+//!    last commit does not have: the transaction is committed instead of logged. It is marked
+//!    before anything changes, so that no log commit in progress has a part of the change.
 //! 3. Nothing is entered into a subvolume once it is deleted: inodes that are open stay until they
 //!    are closed.
 
@@ -45,8 +45,8 @@ struct NamedSubvolume {
     root: Option<Arc<Inode>>,
 }
 
-/// Makes the snapshot that `new` describes, with a name in a directory, and returns its id when it is
-/// durable. `new` takes the id, the name, and what adds the entry.
+/// Makes the snapshot that `new` describes, with a name in a directory, and returns its id when it
+/// is durable. `new` takes the id, the name, and what adds the entry.
 ///
 /// The entries of the directory are locked until the commit has made the snapshot and added its
 /// entry, but not while it writes.
@@ -75,7 +75,7 @@ pub(crate) fn add_snapshot(
     };
     let snapshot = new(id, name_in(&dir, index, name), Box::new(add_entry));
     operation.require_commit(FullCommitReason::Subvolume);
-    subvolume::snapshot_at_commit(&operation.handle, snapshot);
+    transactions.snapshot_at_commit(&operation.handle, snapshot);
     let generation = operation.generation();
     drop(operation);
     transactions.commit_transaction_with(generation, || drop(locked))?;

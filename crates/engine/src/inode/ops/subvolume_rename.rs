@@ -40,7 +40,7 @@ const ITEMS: u64 = RENAME_ITEMS + 2 * ADD_ITEMS;
 enum Occupant {
     /// An inode of the subvolume of the directory.
     Inode {
-        /// What was found of the entry.
+        /// The result of the lookup.
         found: Found,
         inode: Arc<Inode>,
     },
@@ -349,7 +349,7 @@ impl Rename<'_> {
         let operation = Operation::begin(&namespace.inodes)?;
         // Nothing is logged of what changes from here on.
         operation.require_commit(FullCommitReason::Subvolume);
-        let new = self.give_name(&operation, self.moved, (from, &moved), (to, new))?;
+        let new = give_name(&operation, self.moved, (from, &moved), (to, new))?;
         if Arc::ptr_eq(from.dir, to.dir) {
             operation.change_entries(to.dir, [&moved].into_iter().chain(&there), [&new]);
         } else {
@@ -381,10 +381,9 @@ impl Rename<'_> {
         // Nothing is logged of what changes from here on.
         operation.require_commit(FullCommitReason::Subvolume);
         let give_names = || -> Result<_> {
-            let new_moved =
-                self.give_name(&operation, self.moved, (from, &moved), (to, moved_to))?;
+            let new_moved = give_name(&operation, self.moved, (from, &moved), (to, moved_to))?;
             let give = (from, there_to);
-            Ok((new_moved, self.give_name(&operation, there_occupant, (to, &there), give)?))
+            Ok((new_moved, give_name(&operation, there_occupant, (to, &there), give)?))
         };
         // Half of it cannot be undone. Neither parent can be deleted: it has a subvolume.
         let transactions = namespace.inodes.transactions()?;
@@ -410,31 +409,6 @@ impl Rename<'_> {
         };
         Ok(NewPlace { index: take_index(inodes, to.dir)?, item })
     }
-
-    /// Replaces the name that an inode or a subvolume itself has, and returns the new entry.
-    fn give_name(
-        &self,
-        operation: &Operation<'_>,
-        moved: &Occupant,
-        (from, old): (Place<'_>, &Arc<Entry>),
-        (to, new): (Place<'_>, NewPlace),
-    ) -> Result<Arc<Entry>> {
-        match moved {
-            Occupant::Inode { inode, .. } => {
-                let entry = new_entry(operation, new.index, to.name, inode);
-                move_name(operation, (from, old), inode, (to, &entry), new.item);
-                Ok(entry)
-            }
-            Occupant::Subvolume(root) => {
-                let id = root.id().subvolume;
-                let old = name_in(from.dir, old.index, from.name);
-                let renamed = name_in(to.dir, new.index, to.name);
-                subvolume::rename(&operation.handle, id, &old, &renamed)?;
-                Ok(subvolume_entry(operation, new.index, to.name, id))
-            }
-            Occupant::Place(_) => unreachable!("it is not moved"),
-        }
-    }
 }
 
 /// The place of a new name: its index, and the item of the inode that stores it.
@@ -442,4 +416,28 @@ impl Rename<'_> {
 struct NewPlace {
     index: u64,
     item: RefIndex,
+}
+
+/// Replaces the name that an inode or a subvolume itself has, and returns the new entry.
+fn give_name(
+    operation: &Operation<'_>,
+    moved: &Occupant,
+    (from, old): (Place<'_>, &Arc<Entry>),
+    (to, new): (Place<'_>, NewPlace),
+) -> Result<Arc<Entry>> {
+    match moved {
+        Occupant::Inode { inode, .. } => {
+            let entry = new_entry(operation, new.index, to.name, inode);
+            move_name(operation, (from, old), inode, (to, &entry), new.item);
+            Ok(entry)
+        }
+        Occupant::Subvolume(root) => {
+            let id = root.id().subvolume;
+            let old = name_in(from.dir, old.index, from.name);
+            let renamed = name_in(to.dir, new.index, to.name);
+            subvolume::rename(&operation.handle, id, &old, &renamed)?;
+            Ok(subvolume_entry(operation, new.index, to.name, id))
+        }
+        Occupant::Place(_) => unreachable!("it is not moved"),
+    }
 }
