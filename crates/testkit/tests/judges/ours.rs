@@ -13,7 +13,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::{Linux, run};
-use userbtrfs_testkit::manifest::{Manifest, diff};
+use userbtrfs_testkit::manifest::{Difference, Manifest, diff};
 use userbtrfs_testkit::model::{End, Model};
 use userbtrfs_testkit::operation::{Generator, Object, Operation, shrink, simplify, to_text};
 use userbtrfs_testkit::random::Random;
@@ -243,6 +243,21 @@ pub(crate) fn judge_by_linux(linux: &Linux, what: &str, image: &Path) {
     judge_by_linux_but(linux, what, image, &[]);
 }
 
+/// Removes the differences of segments where Linux's cover ours: to Linux, a preallocated extent
+/// that files share is data, not a hole.
+pub(crate) fn retain_unless_shared_ahead(
+    differences: &mut Vec<Difference>,
+    linux: &Manifest,
+    ours: &Manifest,
+) {
+    differences.retain(|one| {
+        let segments =
+            |shown: &Manifest| shown.get(one.path.as_slice()).map(|it| it.segments.clone());
+        let both = segments(linux).zip(segments(ours));
+        !(one.attribute == "segments" && both.is_some_and(|(theirs, ours)| covers(&theirs, &ours)))
+    });
+}
+
 /// Checks the same, except some attributes.
 pub(crate) fn judge_by_linux_but(linux: &Linux, what: &str, image: &Path, ignored: &[&str]) {
     let shown = {
@@ -251,13 +266,7 @@ pub(crate) fn judge_by_linux_but(linux: &Linux, what: &str, image: &Path, ignore
     };
     let ours = walk_ours::walk(&open(image, 64).unwrap()).unwrap();
     let mut differences = diff(&shown, &ours, ignored);
-    // To Linux, a preallocated extent that files share is data, not a hole.
-    differences.retain(|one| {
-        let segments =
-            |shown: &Manifest| shown.get(one.path.as_slice()).map(|it| it.segments.clone());
-        let both = segments(&shown).zip(segments(&ours));
-        !(one.attribute == "segments" && both.is_some_and(|(theirs, ours)| covers(&theirs, &ours)))
-    });
+    retain_unless_shared_ahead(&mut differences, &shown, &ours);
     super::assert_none(what, &differences);
 }
 

@@ -5,6 +5,7 @@ mod files;
 mod names;
 mod pending;
 mod refused;
+mod sharing;
 mod subvolumes;
 
 use super::recipe::Recipe;
@@ -16,6 +17,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Recipe> {
         files::RECIPES,
         names::RECIPES,
         subvolumes::RECIPES,
+        sharing::RECIPES,
         pending::RECIPES,
         refused::RECIPES,
     ];

@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags,
 };
-use userbtrfs_testkit::linux::run;
+use userbtrfs_testkit::linux::{dedupe_range, run};
 
 /// The flags to open a directory.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
@@ -128,7 +128,7 @@ impl Tree {
 
     /// Clones (reflinks) all data of `from` to `to`.
     pub(crate) fn clone_all(&self, from: &str, to: &str) -> anyhow::Result<()> {
-        Ok(rustix::fs::ioctl_ficlone(self.open(to)?, self.open(from)?)?)
+        Ok(rustix::fs::ioctl_ficlone(self.open(to)?, File::open(self.at(from))?)?)
     }
 
     /// Clones a range, in whole sectors, of `from` at `offset` to `to` at `target`: on btrfs
@@ -141,11 +141,25 @@ impl Tree {
         mut target: u64,
         length: usize,
     ) -> anyhow::Result<()> {
-        let from = self.open(from)?;
+        let from = File::open(self.at(from))?;
         let to = self.open(to)?;
         let copied =
             rustix::fs::copy_file_range(from, Some(&mut offset), to, Some(&mut target), length)?;
         ensure!(copied == length, "cloned {copied} of {length} bytes");
+        Ok(())
+    }
+
+    /// Shares a range of two files, which is equal.
+    pub(crate) fn dedupe(
+        &self,
+        from: &str,
+        offset: u64,
+        to: &str,
+        target: u64,
+        length: u64,
+    ) -> anyhow::Result<()> {
+        let is_same = dedupe_range(&self.at(from), &self.at(to), [offset, length, target]);
+        ensure!(is_same.with_context(|| format!("sharing {from} and {to}"))?, "{to}: it differs");
         Ok(())
     }
 
@@ -228,6 +242,13 @@ impl Tree {
         let file = File::open(self.at(path))?;
         let flags = rustix::fs::ioctl_getflags(&file)? | flags;
         rustix::fs::ioctl_setflags(&file, flags).with_context(|| format!("flags of {path}"))
+    }
+
+    /// Sends the read-only snapshot `from`, and receives it in the directory `to`.
+    pub(crate) fn send_and_receive(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let pipe = "btrfs send -q \"$1\" | btrfs receive -q \"$2\"";
+        run(Command::new("sh").args(["-c", pipe, "sh"]).args([self.at(from), self.at(to)]))
+            .map(drop)
     }
 
     /// Runs a tool on a path: `tool arguments... path`.

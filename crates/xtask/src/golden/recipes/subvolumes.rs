@@ -88,16 +88,16 @@ fn grown(tree: &Tree, count: u32) -> anyhow::Result<()> {
     (0..count).try_for_each(|number| tree.file(format!("grown/{number}"), b"one of many"))
 }
 
-fn delete_grown(tree: &Tree) -> anyhow::Result<()> {
+pub(super) fn delete_grown(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")
 }
 
 /// Wakes the cleaner thread, which stops in the middle when the filesystem is unmounted.
-fn begin_drop(tree: &Tree) -> anyhow::Result<()> {
+pub(super) fn begin_drop(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "filesystem", "sync"], ".")
 }
 
-fn assert_half_dropped(image: &Path) -> anyhow::Result<()> {
+pub(super) fn assert_half_dropped(image: &Path) -> anyhow::Result<()> {
     let print = ["inspect-internal", "dump-tree", "-t", "root"];
     let roots = run(Command::new("btrfs").args(print).arg(image))?.stdout;
     let roots = String::from_utf8_lossy(&roots);
