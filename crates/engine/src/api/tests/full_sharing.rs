@@ -250,5 +250,25 @@ fn files_of_many_extents_are_changed_after_a_snapshot_on_a_full_filesystem() {
     for path in ["data/0", "data/999", "new/0", "new/999"] {
         assert!(lab.fs.read(path).unwrap() == bytes, "{path}");
     }
+    // Deleting them takes space, too, as long as the snapshot has them.
+    let mut left = Vec::new();
+    for path in (0..CHANGED).map(|number| format!("data/{number}")) {
+        match lab.fs.remove_file(&path) {
+            Ok(()) => {}
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace), "{path}: {error}");
+                left.push(path);
+            }
+        }
+    }
+    lab.fs.commit().unwrap();
+    println!("{} of {CHANGED} files left", left.len());
+    assert!(lab.fs.read("new/999").unwrap() == bytes);
+    let lab = lab.reopened();
+    lab.fs.root().delete_subvolume(b"new").unwrap();
+    clean(&lab.fs);
+    for path in left {
+        lab.fs.remove_file(&path).unwrap();
+    }
     lab.close();
 }
