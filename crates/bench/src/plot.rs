@@ -12,12 +12,14 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// The number of intervals between the marks of a linear axis.
-const MARKS: u32 = 5;
+/// The number of intervals between the marks of a linear axis, at most.
+const MARKS: f64 = 6.0;
+/// The number of groups of bars from which their labels are in two rows.
+const CROWD: usize = 9;
 /// The space of a group of bars that stays empty.
 const GAP: f64 = 0.25;
 
-/// Colours that people who see few colours can tell apart.
+/// Colours that stay distinct with colour blindness.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 /// The scale of an axis.
@@ -62,6 +64,9 @@ pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Optio
     marks_up(&mut svg, &up);
     for (index, one) in series.iter().enumerate() {
         let places: Vec<_> = one.points.iter().filter(|it| shown(it)).collect();
+        if places.is_empty() {
+            continue;
+        }
         let place =
             |point: &&(f64, f64)| format!("{:.1},{:.1}", across.place(point.0), up.place(point.1));
         let path: Vec<_> = places.iter().map(place).collect();
@@ -95,17 +100,16 @@ pub(crate) fn bars(
     for (index, (label, values)) in groups.iter().enumerate() {
         let left = LEFT + group_width * (float(index) + GAP / 2.0);
         let middle = LEFT + group_width * (float(index) + 0.5);
-        text(&mut svg, middle, HEIGHT - BOTTOM + 18.0, "middle", label);
+        let row = if groups.len() >= CROWD { float(index % 2) } else { 0.0 };
+        text(&mut svg, middle, HEIGHT - BOTTOM + 18.0 + 14.0 * row, "middle", label);
         for (bar, value) in values.iter().enumerate() {
             let Some(value) = value.filter(|value| y.shows(*value)) else { continue };
             let x = left + width * float(bar);
             let top = up.place(value);
             let height = HEIGHT - BOTTOM - top;
             let colour = colour(bar);
-            let _ = writeln!(
-                svg,
-                r#"<rect x="{x:.1}" y="{top:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
-            );
+            let _ = write!(svg, r#"<rect x="{x:.1}" y="{top:.1}" width="{width:.1}" "#);
+            let _ = writeln!(svg, r#"height="{height:.1}" fill="{colour}"/>"#);
         }
     }
     for (index, name) in names.iter().enumerate() {
@@ -154,11 +158,13 @@ impl Range {
         self.first + part * (self.last - self.first)
     }
 
-    /// Returns the values that are marked: powers of ten, or of two if there are few of these.
+    /// Returns the values that are marked. On a logarithmic axis these are powers of ten, or of two
+    /// if there are few of these.
     fn marks(&self) -> Vec<f64> {
         if self.scale == Scale::Linear {
-            let step = (self.high - self.low) / f64::from(MARKS);
-            return (0..=MARKS).map(|mark| self.low + step * f64::from(mark)).collect();
+            let step = round_step(self.high / MARKS);
+            let marks = std::iter::successors(Some(0.0), |mark| Some(mark + step));
+            return marks.take_while(|mark| *mark <= self.high * 1.001).collect();
         }
         let base = if self.high / self.low > 2000.0 { 10.0_f64 } else { 2.0 };
         let mut marks = Vec::new();
@@ -171,12 +177,18 @@ impl Range {
     }
 }
 
+/// Returns the least of 1, 2 and 5, times a power of ten, that is no less than `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10.0_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    steps.into_iter().find(|step| *step >= least * 0.999).unwrap_or(steps[3])
+}
+
 fn begin(title: &str) -> String {
-    let mut svg = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">
-<rect width="100%" height="100%" fill="#ffffff"/>
-"##
-    );
+    let mut svg = r#"<svg xmlns="http://www.w3.org/2000/svg" "#.to_owned();
+    let _ = write!(svg, r#"width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" "#);
+    svg.push_str("font-family=\"sans-serif\" font-size=\"12\">\n");
+    svg.push_str("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
     text(&mut svg, LEFT, TOP - 16.0, "start", title);
     svg
 }
@@ -189,17 +201,13 @@ fn end(mut svg: String) -> String {
 fn frame(svg: &mut String, x: &str, y: &str) {
     let width = WIDTH - LEFT - RIGHT;
     let height = HEIGHT - TOP - BOTTOM;
-    let _ = writeln!(
-        svg,
-        r##"<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" fill="none" stroke="#888888"/>"##
-    );
+    let _ = write!(svg, r#"<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" "#);
+    svg.push_str("fill=\"none\" stroke=\"#888888\"/>\n");
     text(svg, LEFT + width / 2.0, HEIGHT - 12.0, "middle", x);
     let middle = TOP + height / 2.0;
-    let _ = writeln!(
-        svg,
-        r#"<text x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 {middle})">{}</text>"#,
-        escaped(y)
-    );
+    let turned = format!("rotate(-90 16 {middle})");
+    let _ = write!(svg, r#"<text x="16" y="{middle}" text-anchor="middle" "#);
+    let _ = writeln!(svg, r#"transform="{turned}">{}</text>"#, escaped(y));
 }
 
 fn marks_up(svg: &mut String, up: &Range) {
@@ -341,5 +349,16 @@ mod tests {
         };
         assert_eq!(marks(1.0, 16.0), ["1", "2", "4", "8", "16"]);
         assert_eq!(marks(0.05, 1000.0), ["0.100", "1", "10", "100", "1000"]);
+    }
+
+    #[test]
+    fn marks_of_a_linear_axis_are_round() {
+        let marks = |high| {
+            let range = Range { scale: Scale::Linear, low: 0.0, high, first: 0.0, last: 1.0 };
+            range.marks().iter().map(|mark| number(*mark)).collect::<Vec<_>>()
+        };
+        assert_eq!(marks(136.0), ["0", "50", "100"]);
+        assert_eq!(marks(1.7), ["0", "0.500", "1", "1.5"]);
+        assert_eq!(marks(105.0), ["0", "20", "40", "60", "80", "100"]);
     }
 }

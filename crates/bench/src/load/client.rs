@@ -131,7 +131,7 @@ impl<'a, F: Files> Client<'a, F> {
             }
             Operation::Find(pattern) => {
                 let pattern = self.resolve(pattern)?.0;
-                self.files.list(parted(&pattern).0, &mut |_| ())?;
+                self.files.list(parted(&pattern).0, &mut |_| Ok(()))?;
             }
         }
         Ok(0)
@@ -175,23 +175,26 @@ impl<'a, F: Files> Client<'a, F> {
             if other.eq_ignore_ascii_case(name) {
                 found = Some(joined(directory, other));
             }
+            Ok(())
         })?;
         let exists = found.is_some();
         Ok((found.map_or(path.into(), Cow::from), exists))
     }
 
     fn delete_tree(&self, path: &[u8]) -> Result<()> {
-        let mut names = Vec::new();
-        self.files.list(path, &mut |name| names.push(name.to_vec()))?;
-        for name in names.iter().filter(|name| *name != b"." && *name != b"..") {
+        // dbench deletes while it lists.
+        let listed = self.files.list(path, &mut |name| {
+            if name == b"." || name == b".." {
+                return Ok(());
+            }
             let child = joined(path, name);
             if self.files.stat(&child)?.context("a name that was listed")? {
-                self.delete_tree(&child)?;
+                self.delete_tree(&child)
             } else {
-                self.files.remove(&child)?;
+                self.files.remove(&child)
             }
-        }
-        Ok(())
+        });
+        listed.map(drop)
     }
 }
 

@@ -13,8 +13,9 @@ pub(crate) trait Files: Sync {
     /// Looks up a path: `None` if it does not exist, or else whether it is a directory.
     fn stat(&self, path: &[u8]) -> Result<Option<bool>>;
 
-    /// Calls `see` with each name in a directory. Returns false if there is no such directory.
-    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool>;
+    /// Calls `see` with each name in a directory, until it returns an error. Returns false if there
+    /// is no such directory.
+    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool>;
 
     /// Creates a directory; an existing one is no error.
     fn make_dir(&self, path: &[u8]) -> Result<()>;

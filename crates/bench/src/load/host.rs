@@ -62,10 +62,10 @@ impl Files for Host {
         Ok(found(fs::metadata(self.path(path)))?.map(|metadata| metadata.is_dir()))
     }
 
-    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
         let Some(entries) = found(fs::read_dir(self.path(path)))? else { return Ok(false) };
         for entry in entries {
-            see(entry?.file_name().as_bytes());
+            see(entry?.file_name().as_bytes())?;
         }
         Ok(true)
     }

@@ -65,10 +65,10 @@ impl Files for Library {
         Ok(found(self.0.metadata(path))?.map(|metadata| metadata.is_dir()))
     }
 
-    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn list(&self, path: &[u8], see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
         let Some(dir) = found(self.0.open_dir(path))? else { return Ok(false) };
         for entry in dir.entries() {
-            see(entry?.name());
+            see(entry?.name())?;
         }
         Ok(true)
     }
