@@ -25,8 +25,18 @@ use crate::sample::Spread;
 const UNKNOWN: &str = "-";
 
 /// The columns of a table.
-const COLUMNS: [&str; 9] =
-    ["load", "figure", "before", "now", "ratio", "seed", "fuse", "btrfs", "now to btrfs"];
+const COLUMNS: [&str; 10] = [
+    "load",
+    "figure",
+    "before",
+    "now",
+    "ratio",
+    "seed",
+    "fuse",
+    "btrfs",
+    "now to btrfs",
+    "btrfs, loader",
+];
 
 /// The whole report.
 #[derive(Serialize)]
@@ -76,7 +86,8 @@ impl Report {
         }
         text.push_str(
             "- before, now: the library in process, with the former behaviour and without; fuse, \
-             btrfs: dbench, fio and fs_mark on our mount and on the kernel's\n\
+             btrfs: dbench, fio and fs_mark on our mount and on the kernel's; btrfs, loader: the \
+             load of before and now on the kernel's mount, which shows how like the program it is\n\
              - cells: median (minimum to maximum) of all runs; seed: the published ratio\n\n",
         );
         let mut seeds: Vec<_> = self.cases().map(|it| it.case.seed).collect();
@@ -121,7 +132,6 @@ impl Section {
         for it in &cases {
             for (variant, ran) in &it.variants {
                 if let Ran::Not(reason) = ran {
-                    let reason = reason.lines().next().unwrap_or_default();
                     let _ = writeln!(text, "- {}, {variant:?}: not run: {reason}", it.case);
                 }
             }
@@ -146,6 +156,7 @@ struct Row {
     now: Option<Spread>,
     fuse: Option<Spread>,
     btrfs: Option<Spread>,
+    loader: Option<Spread>,
 }
 
 fn rows(ran: &CaseRan) -> Vec<Row> {
@@ -158,6 +169,7 @@ fn rows(ran: &CaseRan) -> Vec<Row> {
             now: of(Variant::Lib),
             fuse: of(Variant::Fuse),
             btrfs: of(Variant::Btrfs),
+            loader: of(Variant::Loader),
         }
     };
     Figure::of(ran.case.load).iter().map(row).collect()
@@ -191,6 +203,7 @@ impl Row {
             cell(self.fuse),
             cell(self.btrfs),
             self.ratio(self.btrfs, self.now),
+            cell(self.loader),
         ]
     }
 
@@ -280,7 +293,7 @@ fn rates(section: &Section, load: Load, title: &str) -> Option<String> {
 fn latencies(ran: &CaseRan, title: &str) -> Option<String> {
     let mut series = Vec::new();
     for name in ["Flush", "Rename"] {
-        for variant in [Variant::Before, Variant::Lib] {
+        for variant in [Variant::Before, Variant::Lib, Variant::Loader] {
             let mut runs: Vec<_> = outcomes(ran, variant).iter().collect();
             runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
             let median = runs.get(runs.len() / 2);
@@ -319,6 +332,7 @@ fn label(variant: Variant) -> &'static str {
         Variant::Lib => "lib",
         Variant::Fuse => "fuse",
         Variant::Btrfs => "btrfs",
+        Variant::Loader => "btrfs, loader",
     }
 }
 
@@ -379,10 +393,10 @@ mod tests {
         let text = report().write(folder.path()).unwrap();
         let rates: Vec<_> = text.lines().filter(|line| line.contains("| rate |")).collect();
         let first = "| dbench 16 | rate | 100.0 (99.0 to 101.0) | 150.0 (149.0 to 151.0) | 1.50x \
-            | 1.03x | - | 600.0 (600.0 to 600.0) | 0.25x |";
+            | 1.03x | - | 600.0 (600.0 to 600.0) | 0.25x | - |";
         assert_eq!(rates[0], first);
         assert!(rates[1].contains("| noise (1.14x) | 1.03x |"), "{}", rates[1]);
-        assert!(rates[1].ends_with("| 2.45x |"), "{}", rates[1]);
+        assert!(rates[1].ends_with("| 2.45x | - |"), "{}", rates[1]);
         assert!(text.contains("- dbench 8, Fuse: not run: no /dev/fuse\n"));
         assert!(text.contains("### write 20 us, flush 500 us\n"));
         assert!(text.contains("Scale: dbench 8: 60 s; dbench 16: 60 s."));
@@ -393,7 +407,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = report().write(folder.path()).unwrap();
         let row = text.lines().find(|line| line.starts_with("| dbench 16 | max latency")).unwrap();
-        assert!(row.contains("| 0.67x | 1.12x |") && row.ends_with("| 4.00x |"), "{row}");
+        assert!(row.contains("| 0.67x | 1.12x |") && row.ends_with("| 4.00x | - |"), "{row}");
     }
 
     #[test]

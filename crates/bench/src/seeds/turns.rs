@@ -43,11 +43,14 @@ pub(crate) enum Variant {
     Fuse,
     /// The kernel's btrfs, with the real program.
     Btrfs,
+    /// The kernel's btrfs, with our loader: it shows whether the loader is like the program.
+    Loader,
 }
 
 impl Variant {
     /// All variants.
-    pub(crate) const ALL: [Self; 4] = [Self::Before, Self::Lib, Self::Fuse, Self::Btrfs];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Before, Self::Lib, Self::Fuse, Self::Btrfs, Self::Loader];
 }
 
 /// The outcomes of a variant.
@@ -117,8 +120,9 @@ pub(crate) fn run(bench: &Bench, place: &Place, case: Case, scale: &Scale) -> Re
                     outcomes.push(outcome);
                 }
                 Err(error) => {
-                    say(&format!("{case}: {variant:?}: {error:#}"));
-                    *all = Ran::Not(format!("{error:#}"));
+                    let reason = reason(&format!("{error:#}"));
+                    say(&format!("{case}: {variant:?}: not run: {reason}"));
+                    *all = Ran::Not(reason);
                 }
             }
         }
@@ -126,6 +130,12 @@ pub(crate) fn run(bench: &Bench, place: &Place, case: Case, scale: &Scale) -> Re
     }
     let floor = Spread::of_figures(floors);
     Ok(CaseRan { case, work: scale.describe(&case), variants: ran, floor })
+}
+
+/// Returns the line of an error that names the reason: that of our loader begins with `Error:`.
+fn reason(error: &str) -> String {
+    let own = error.lines().find_map(|line| line.strip_prefix("Error: "));
+    own.or_else(|| error.lines().next()).unwrap_or_default().to_owned()
 }
 
 fn turn(
@@ -140,11 +150,16 @@ fn turn(
         Variant::Before => return in_process(bench, &image, case, scale, Some(case.seed.name())),
         Variant::Lib => return in_process(bench, &image, case, scale, None),
         Variant::Fuse => Target::Fuse,
-        Variant::Btrfs => Target::Btrfs,
+        Variant::Btrfs | Variant::Loader => Target::Btrfs,
     };
     let (_, mounted) = Mounted::on(bench, target, image)?;
     bench.settle()?;
-    let outcome = by_program(bench, mounted.path(), case, scale)?;
+    let outcome = if variant == Variant::Loader {
+        let mut command = loader(case, scale)?;
+        by_loader(bench, command.arg("--directory").arg(mounted.path()))?
+    } else {
+        by_program(bench, mounted.path(), case, scale)?
+    };
     mounted.end()?;
     Ok(outcome)
 }
@@ -160,6 +175,14 @@ fn in_process(
     image.format()?;
     image.sync()?;
     bench.settle()?;
+    let mut command = loader(case, scale)?;
+    command.arg("--image").arg(image.path());
+    command.args(experiment.map(|name| format!("--experiment={name}")));
+    by_loader(bench, &mut command)
+}
+
+/// Returns the command that runs a load by our loader.
+fn loader(case: &Case, scale: &Scale) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("this program")?);
     command.args(["--format", "json", "load"]);
     let clients = case.clients;
@@ -168,9 +191,12 @@ fn in_process(
         Load::Fio => command.arg("fio").arg(format!("--each={}", scale.blocks(clients))),
         Load::Fsmark => command.arg("fsmark").arg(format!("--each={}", scale.files)),
     };
-    command.arg(format!("--clients={clients}")).arg("--image").arg(image.path());
-    command.args(experiment.map(|name| format!("--experiment={name}")));
-    serde_json::from_str(&said(bench, &mut command)?).context("the outcome of a load")
+    command.arg(format!("--clients={clients}"));
+    Ok(command)
+}
+
+fn by_loader(bench: &Bench, command: &mut Command) -> Result<Outcome> {
+    serde_json::from_str(&said(bench, command)?).context("the outcome of a load")
 }
 
 /// Runs the real program on a mount.
@@ -246,6 +272,12 @@ fn float(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reason_of_a_failed_loader_is_its_own_error() {
+        assert_eq!(reason("\"bench\": exit status: 1\nError: no space\n\nStack\n"), "no space");
+        assert_eq!(reason("running fio: not found"), "running fio: not found");
+    }
 
     #[test]
     fn report_of_fio_has_a_rate_and_the_latency_of_fsync() {

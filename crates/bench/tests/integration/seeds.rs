@@ -28,7 +28,7 @@ fn seeds(folder: &Path, arguments: &[&str]) -> (Value, String) {
 fn check_ran(section: &Value) -> Vec<(String, u64)> {
     let cases = section["cases"].as_array().unwrap().iter();
     let check = |case: &Value| {
-        for variant in ["lib", "fuse", "btrfs"] {
+        for variant in ["lib", "fuse", "btrfs", "loader"] {
             let outcomes = &case["variants"][variant]["outcomes"];
             let one = &outcomes.as_array().unwrap_or_else(|| panic!("{variant}: {case}"))[0];
             assert!(one["rate"].as_f64().unwrap() > 0.0, "{one}");
@@ -56,7 +56,7 @@ fn jobs_run_on_the_disk_and_on_a_slow_device() {
         assert_eq!(check_ran(section), expected);
     }
     // An fsync has at least one flush: for the library and for the kernel alike.
-    for variant in ["lib", "fuse", "btrfs"] {
+    for variant in ["lib", "fuse", "btrfs", "loader"] {
         let outcome = &sections[1]["cases"][0]["variants"][variant]["outcomes"][0];
         let sync = outcome["operations"][0]["average"].as_f64().unwrap();
         assert!(sync >= 3.0, "{variant}: {sync} ms");
@@ -81,7 +81,7 @@ fn clients_of_a_file_server_have_latencies() {
     let (figures, text) = seeds(folder.path(), &options);
     let section = &figures["sections"][0];
     assert_eq!(check_ran(section), [("dbench".to_owned(), 16)]);
-    for variant in ["lib", "fuse", "btrfs"] {
+    for variant in ["lib", "fuse", "btrfs", "loader"] {
         let operations = &section["cases"][0]["variants"][variant]["outcomes"][0]["operations"];
         let names: Vec<_> = operations.as_array().unwrap().iter().map(|it| &it["name"]).collect();
         assert!(names.contains(&&Value::from("Flush")), "{variant}: {names:?}");
