@@ -68,7 +68,8 @@ impl Filesystem {
         self.writable()?.set_default(share::subvolume(self.inner.tree_roots(), id)?.id)
     }
 
-    /// Sets whether a subvolume may be changed. Durable with the next commit. The UUID that a
+    /// Sets whether a subvolume may be changed. Durable with the next commit. An open file that was
+    /// written to can still be written to, as in Linux. The UUID that a
     /// subvolume was received with stays: a caller that lets it be changed should remove that
     /// ([`Self::set_received_uuid`]), since it is not what was received any more.
     pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
@@ -119,8 +120,9 @@ impl Filesystem {
 
 /// Subvolumes in a directory.
 impl Dir {
-    /// Creates an empty subvolume with these permissions, and returns its root directory. The
-    /// owner and what it inherits are those of a new directory. Durable with the next commit.
+    /// Creates an empty subvolume with these permissions, and returns its root directory. It
+    /// inherits access lists and properties as a new directory does, but neither flags nor the
+    /// group. Durable with the next commit.
     ///
     /// # Errors
     /// [`Error::Exists`] if the name exists, [`Error::NoSpace`], and those of a new directory.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Dir, Error, Filesystem, InodeFlags, OpenOptions, RenameMode, TreeId};
+use userbtrfs::{Attributes, Dir, Error, Filesystem, InodeFlags, OpenOptions, RenameMode, TreeId};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::skip_unless_linux;
 
@@ -383,6 +383,24 @@ fn tree_with_subvolumes_is_removed_recursively() {
 }
 
 /// Each is refused with the error of Linux, and nothing is changed.
+/// As in Linux.
+#[test]
+fn new_subvolume_inherits_neither_flags_nor_group() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let dir = image.root().create_dir(b"dir", 0o755).unwrap();
+    let attributes = Attributes { mode: Some(0o2775), gid: Some(7), ..Attributes::default() };
+    dir.inode().set_attributes(&attributes).unwrap();
+    dir.inode().set_flags(InodeFlags::NODATACOW).unwrap();
+    let of_dir = dir.create_dir(b"directory", 0o755).unwrap().inode().metadata().unwrap();
+    assert_eq!((of_dir.mode & 0o7777, of_dir.gid), (0o2755, 7));
+    assert_eq!(of_dir.flags, InodeFlags::NODATACOW);
+    let new = dir.create_subvolume(b"subvolume", 0o755).unwrap().inode().metadata().unwrap();
+    assert_eq!((new.mode & 0o7777, new.gid), (0o755, 0));
+    assert_eq!(new.flags, InodeFlags::empty());
+    image.judge("a new subvolume in a directory with flags");
+}
+
 #[test]
 fn bad_requests_are_refused() {
     skip_unless_linux!();

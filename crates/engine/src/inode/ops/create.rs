@@ -269,6 +269,19 @@ impl NewInode<'_> {
         self.xattrs.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 
+    /// Returns the attributes of a subvolume's root directory. As in Linux, it inherits no flags
+    /// from the directory of its name, and neither the group nor the set-group-id bit.
+    pub(in crate::inode) fn item_of_subvolume(
+        &self,
+        mut dir: InodeItem,
+        generation: u64,
+        now: Timestamp,
+    ) -> InodeItem {
+        dir.flags = InodeFlags::empty();
+        dir.mode &= !SET_GROUP_ID;
+        self.item(&dir, generation, now)
+    }
+
     /// Returns the attributes, some of which are inherited from the directory.
     pub(in crate::inode) fn item(
         &self,

@@ -107,8 +107,8 @@ fn index_for_subvolume(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Resul
     take_index(&namespace.inodes, dir)
 }
 
-/// Creates an empty subvolume, whose root directory inherits from the directory of its name as
-/// any directory does, and returns its id.
+/// Creates an empty subvolume, whose root directory inherits access lists and properties from the
+/// directory of its name as any directory does, and returns its id.
 pub(crate) fn create_subvolume(
     namespace: &Namespace,
     dir: InodeId,
@@ -126,7 +126,7 @@ pub(crate) fn create_subvolume(
     let reservation = reservation.ok_or(Error::NoSpace)?;
     let operation = Operation::begin(&namespace.inodes)?;
     let created = operation.now;
-    let mut item = new.item(&parent.item(), operation.generation(), created);
+    let mut item = new.item_of_subvolume(parent.item(), operation.generation(), created);
     item.nlink = 1;
     let property = inherited.props.give(&mut item).into_iter();
     let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
