@@ -7,6 +7,7 @@
 mod crowd;
 mod data;
 mod outcome;
+mod subvolumes;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,8 +23,10 @@ use userbtrfs::{
 use userbtrfs_sync::Arc;
 
 use crate::manifest::{Kind, Manifest, Mode, Time};
-use crate::model::{Answer, End, Outcome};
-use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
+use crate::model::{Answer, End, Model, Outcome};
+use crate::operation::{
+    Attributes, Object, Operation, RenameKind, XattrKind, is_answered_unlike_linux, names, split,
+};
 use crate::target::Target;
 use crate::walk_ours;
 
@@ -143,9 +146,12 @@ impl Actor {
                 outcome(dir.remove_file(name))
             }
             Operation::Rmdir { path } => {
-                let (dir, name) = self.parent(path.as_slice())?;
-                outcome(dir.remove_dir(name))
+                self.delete(path.as_slice(), |dir, name| outcome(dir.remove_dir(name)))
             }
+            Operation::Subvolume { .. }
+            | Operation::Snapshot { .. }
+            | Operation::SetReadOnly { .. }
+            | Operation::DeleteSubvolume { .. } => self.apply_to_subvolumes(operation),
             Operation::Rename { from, to, kind } => {
                 let (from, name) = self.parent(from.as_slice())?;
                 let (to, new) = self.parent(to.as_slice())?;
@@ -486,6 +492,10 @@ impl Drop for EngineTarget {
 }
 
 impl Target for EngineTarget {
+    fn answers_as_linux(&self, model: &Model, operation: &Operation) -> bool {
+        !is_answered_unlike_linux(model, operation)
+    }
+
     fn apply(&mut self, operation: &Operation) -> End {
         let actor = self.actor.as_mut().expect("it is open");
         let end = actor.apply(operation);

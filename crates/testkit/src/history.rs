@@ -39,6 +39,12 @@ impl History {
 
     /// Records the effect of an operation; `model` is the state after it.
     pub fn note(&mut self, model: &Model, operation: &Operation) {
+        if matches!(operation, Operation::Snapshot { .. }) {
+            // The files of a snapshot are durable as soon as they are there.
+            for (id, content) in model.contents() {
+                self.files.entry(id).or_insert_with(|| vec![content.clone()]);
+            }
+        }
         let Some(id) = operation.object().and_then(|object| model.file_id(&object)) else { return };
         // A file that was never durable was empty at first.
         let contents = self.files.entry(id).or_insert_with(|| vec![Content::default()]);

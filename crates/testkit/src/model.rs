@@ -4,7 +4,7 @@
 //!    error if an operation has more than one reason to fail. [`crate::operation`] has rules that
 //!    take precedence over those of Linux.
 //! 2. A failed operation changes nothing.
-//! 3. It has one subvolume, never runs out of space, and does not support ACLs or properties.
+//! 3. It never runs out of space, and does not support ACLs or properties.
 //! 4. Times are known if they were set and nothing changed them since.
 
 mod attributes;
@@ -16,6 +16,7 @@ mod nodes;
 mod outcome;
 mod sharing;
 mod shown;
+mod subvolumes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Index;
@@ -50,16 +51,29 @@ pub struct Model {
     inodes: HashMap<Id, Inode>,
     handles: BTreeMap<u8, Id>,
     next: Id,
+    /// The root directory of each subvolume, and whether that is read-only.
+    subvolumes: BTreeMap<Id, bool>,
+    /// Whether a snapshot within its own source has its own name, as an empty directory.
+    snapshot_has_own_name: bool,
 }
 
 impl Model {
-    /// Creates an empty filesystem with this node size in bytes.
+    /// Creates an empty filesystem with this node size in bytes, used by userbtrfs.
     pub fn new(node_size: u32) -> Self {
+        let model = Self::of_linux(node_size);
+        Self { snapshot_has_own_name: subvolumes::OUR_SNAPSHOT_HAS_OWN_NAME, ..model }
+    }
+
+    /// Creates an empty filesystem with this node size in bytes, used by Linux.
+    pub fn of_linux(node_size: u32) -> Self {
         let mut root = Inode::new(Node::dir(), Mode::new(0o755));
         root.nlink = 1;
         root.parent = Some(ROOT);
         let inodes = [(ROOT, root)].into();
-        Self { node_size, inodes, handles: BTreeMap::new(), next: Id(ROOT.0 + 1) }
+        let next = Id(ROOT.0 + 1);
+        let subvolumes = [(ROOT, false)].into();
+        let handles = BTreeMap::new();
+        Self { node_size, inodes, handles, next, subvolumes, snapshot_has_own_name: false }
     }
 
     /// Returns the maximum length of a symlink target in bytes: its inline extent fits in a leaf,
@@ -110,6 +124,10 @@ impl Model {
             Operation::Tmpfile { dir, handle, mode } => {
                 self.tmpfile(dir.as_slice(), *handle, *mode)
             }
+            Operation::Subvolume { .. }
+            | Operation::Snapshot { .. }
+            | Operation::SetReadOnly { .. }
+            | Operation::DeleteSubvolume { .. } => self.apply_to_subvolumes(operation),
             Operation::Open { path, handle } => self.open(path.as_slice(), *handle),
             Operation::Close { handle } => self.close(*handle),
             Operation::Commit => Ok(()),
@@ -194,6 +212,7 @@ impl Model {
 
     fn tmpfile(&mut self, dir: &[u8], handle: u8, mode: Mode) -> Outcome {
         let dir = self.resolve_dir(dir)?;
+        self.check_writable(dir)?;
         let mut inode = Inode::new(Node::file(), mode);
         inode.is_linkable = true;
         let id = self.add(dir, inode);
@@ -229,9 +248,14 @@ impl Model {
     /// Adds an inode created in a directory; it has no name yet.
     fn add(&mut self, dir: Id, mut inode: Inode) -> Id {
         inode.inherit(&self[dir]);
+        let id = self.new_id();
+        self.inodes.insert(id, inode);
+        id
+    }
+
+    fn new_id(&mut self) -> Id {
         let id = self.next;
         self.next = Id(id.0 + 1);
-        self.inodes.insert(id, inode);
         id
     }
 

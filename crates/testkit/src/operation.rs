@@ -3,7 +3,7 @@
 //! 1. A path is names from the root, separated by `/`; the root itself is empty. Every name but the
 //!    last must be a directory; symbolic links are not followed. All parents that an operation
 //!    names are looked up first, from left to right, then the names in them and the handles, in the
-//!    same order. But the source of a clone is looked up before its target.
+//!    same order. But the source of a clone or a snapshot is looked up before its target.
 //! 2. A handle is the small number of an open file or directory. It refers to its inode, even after
 //!    the last name is removed, until it is closed, replaced, or the filesystem is reopened. An
 //!    operation on an unused number fails with EBADF.
@@ -14,13 +14,15 @@
 //! 5. An operation that would end after [`FILE_MAX`] changes nothing: a write fails with EINVAL, an
 //!    append or an allocation with EFBIG. The data of a write is not part of the operation, but
 //!    generated from its seed ([`crate::pattern`]).
-//! 6. The text of an operation is one line of JSON, and parses to the same operation.
+//! 6. Deleting a subvolume, also by rmdir(2), closes the handles of its files and directories.
+//! 7. The text of an operation is one line of JSON, and parses to the same operation.
 
 mod choices;
 mod data;
 mod generator;
 mod names;
 mod shrink;
+mod subvolumes;
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,9 +33,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::{Bytes, Kind, Mode, Time};
 
-pub use generator::Generator;
+pub use generator::{Drivers, Generator};
 pub use names::colliding_names;
 pub use shrink::{shrink, simplify};
+pub use subvolumes::is_answered_unlike_linux;
 
 /// The maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;
@@ -172,6 +175,15 @@ pub enum Operation {
     SetXattr { object: Object, name: Bytes, value: Bytes, kind: XattrKind },
     /// removexattr(2).
     RemoveXattr { object: Object, name: Bytes },
+    /// `BTRFS_IOC_SUBVOL_CREATE`: creates an empty subvolume of mode 0777.
+    Subvolume { path: Bytes },
+    /// `BTRFS_IOC_SNAP_CREATE_V2`: makes a snapshot of the subvolume at `source`. Everything so far
+    /// is durable then.
+    Snapshot { source: Bytes, path: Bytes, read_only: bool },
+    /// `BTRFS_IOC_SUBVOL_SETFLAGS`: sets whether a subvolume may be changed.
+    SetReadOnly { path: Bytes, read_only: bool },
+    /// `BTRFS_IOC_SNAP_DESTROY`: deletes a subvolume with all of its files.
+    DeleteSubvolume { path: Bytes },
     /// Makes everything so far durable.
     Commit,
     /// Closes the filesystem cleanly and opens it again.
@@ -228,9 +240,13 @@ impl Operation {
             | Self::Symlink { path, .. }
             | Self::Unlink { path }
             | Self::Rmdir { path }
+            | Self::Subvolume { path }
+            | Self::SetReadOnly { path, .. }
+            | Self::DeleteSubvolume { path }
             | Self::Tmpfile { dir: path, .. }
             | Self::Open { path, .. } => vec![path],
             Self::Rename { from, to, .. } => vec![from, to],
+            Self::Snapshot { source, path, .. } => vec![source, path],
             Self::Link { from, to } => from.path().into_iter().chain([to]).collect(),
             Self::Clone { source, object, .. } | Self::Dedupe { source, object, .. } => {
                 source.path().into_iter().chain(object.path()).collect()
@@ -344,8 +360,9 @@ mod tests {
 
     #[test]
     fn the_text_of_every_generated_operation_is_read_back() {
-        let operations: Vec<_> =
-            (0..8).flat_map(|seed| Generator::new(seed, 4096).take(500)).collect();
+        let operations: Vec<_> = (0..8)
+            .flat_map(|seed| Generator::new(seed, 4096).with_subvolumes(Drivers::Linux).take(500))
+            .collect();
         let text = to_text(&operations);
         assert_eq!(text.lines().count(), operations.len());
         assert_eq!(from_text(&text).unwrap(), operations);

@@ -24,14 +24,22 @@ impl Model {
     pub(super) fn apply_to_object(&mut self, object: &Object, operation: &Operation) -> Outcome {
         let id = self.object(object)?;
         let xattr_max = Self::xattr_max(self.node_size);
+        let is_read_only = self.is_read_only(id);
         let inode = self.get(id);
         match operation {
-            Operation::Setattr { attributes, .. } => set_attributes(inode, attributes),
-            Operation::SetFlags { flags, .. } => set_flags(inode, *flags),
+            Operation::Setattr { attributes, .. } => {
+                set_attributes(inode, attributes, is_read_only)
+            }
+            Operation::SetFlags { flags, .. } => set_flags(inode, *flags, is_read_only),
             Operation::SetXattr { name, value, kind, .. } => {
+                let value = value.as_slice();
+                check_xattr(inode, name, value.len(), is_read_only)?;
                 set_xattr(inode, name, value, *kind, xattr_max)
             }
-            Operation::RemoveXattr { name, .. } => remove_xattr(inode, name),
+            Operation::RemoveXattr { name, .. } => {
+                check_xattr(inode, name, 0, is_read_only)?;
+                inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
+            }
             _ => unreachable!("an operation on an object"),
         }
     }
@@ -40,16 +48,11 @@ impl Model {
 fn set_xattr(
     inode: &mut Inode,
     name: &Bytes,
-    value: &Bytes,
+    value: &[u8],
     kind: XattrKind,
     max: usize,
 ) -> Outcome {
-    check_xattr_length(name)?;
-    if value.as_slice().len() > XATTR_VALUE_MAX {
-        return Err(Errno::TOOBIG);
-    }
-    check_xattr_name(inode, name)?;
-    if name.as_slice().len() + value.as_slice().len() > max {
+    if name.as_slice().len() + value.len() > max {
         return Err(Errno::NOSPC);
     }
     match (kind, inode.xattrs.contains_key(name)) {
@@ -57,39 +60,41 @@ fn set_xattr(
         (XattrKind::Replace, false) => return Err(Errno::NODATA),
         _ => {}
     }
-    inode.xattrs.insert(name.clone(), value.clone());
+    inode.xattrs.insert(name.clone(), value.into());
     Ok(())
 }
 
-fn remove_xattr(inode: &mut Inode, name: &Bytes) -> Outcome {
-    check_xattr_length(name)?;
-    check_xattr_name(inode, name)?;
-    inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
-}
-
-fn check_xattr_length(name: &Bytes) -> Outcome {
-    let fits = (1..=XATTR_NAME_MAX).contains(&name.as_slice().len());
-    if fits { Ok(()) } else { Err(Errno::RANGE) }
-}
-
-/// Fails if such an inode cannot have an xattr with this name.
-fn check_xattr_name(inode: &Inode, name: &Bytes) -> Outcome {
+/// Fails if such an inode cannot have an xattr with this name and a value of this length.
+fn check_xattr(inode: &Inode, name: &Bytes, length: usize, is_read_only: bool) -> Outcome {
     let name = name.as_slice();
+    if !(1..=XATTR_NAME_MAX).contains(&name.len()) {
+        return Err(Errno::RANGE);
+    }
+    if length > XATTR_VALUE_MAX {
+        return Err(Errno::TOOBIG);
+    }
     let has_user = matches!(inode.node.kind(), Kind::File | Kind::Dir);
     if name.starts_with(b"user.") && !has_user {
         return Err(Errno::PERM);
     }
+    if name.starts_with(b"user.") && is_read_only {
+        return Err(Errno::ROFS);
+    }
     match NAMESPACES.iter().find_map(|space| name.strip_prefix(*space)) {
         None => Err(Errno::OPNOTSUPP),
         Some(b"") => Err(Errno::INVAL),
+        Some(_) if is_read_only => Err(Errno::ROFS),
         Some(_) => Ok(()),
     }
 }
 
-fn set_attributes(inode: &mut Inode, attributes: &Attributes) -> Outcome {
+fn set_attributes(inode: &mut Inode, attributes: &Attributes, is_read_only: bool) -> Outcome {
     let Attributes { mode, uid, gid, atime, mtime } = attributes;
     if mode.is_some() && inode.node.kind() == Kind::Symlink {
         return Err(Errno::OPNOTSUPP);
+    }
+    if is_read_only && *attributes != Attributes::default() {
+        return Err(Errno::ROFS);
     }
     if (uid.is_some() || gid.is_some()) && !inode.is_dir() {
         inode.mode = without_set_id(inode.mode);
@@ -109,8 +114,11 @@ fn without_set_id(mode: Mode) -> Mode {
     Mode::new(mode.bits() & !(SET_USER_ID | group))
 }
 
-fn set_flags(inode: &mut Inode, flags: u32) -> Outcome {
+fn set_flags(inode: &mut Inode, flags: u32, is_read_only: bool) -> Outcome {
     inode.node.check_opening()?;
+    if is_read_only {
+        return Err(Errno::ROFS);
+    }
     if flags & !FLAGS != 0 {
         return Err(Errno::OPNOTSUPP);
     }

@@ -10,6 +10,7 @@ use super::{Content, Model, Outcome};
 impl Model {
     pub(super) fn apply_to_content(&mut self, object: &Object, operation: &Operation) -> Outcome {
         let id = self.object(object)?;
+        let is_read_only = self.is_read_only(id);
         let inode = self.get(id);
         let content = match &mut inode.node {
             Node::File(content) => content,
@@ -18,6 +19,9 @@ impl Model {
         };
         if let Operation::Sync { .. } = operation {
             return Ok(());
+        }
+        if is_read_only {
+            return Err(Errno::ROFS);
         }
         change(content, operation)?;
         inode.mtime = None;

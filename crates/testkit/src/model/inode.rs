@@ -76,6 +76,10 @@ pub(super) struct Inode {
     pub(super) nlink: u32,
     /// Whether it was created without a name and may be linked.
     pub(super) is_linkable: bool,
+    /// The root directory of its subvolume.
+    pub(super) subvolume: Id,
+    /// Whether it is an empty directory that a snapshot has in place of a subvolume.
+    pub(super) is_stub: bool,
     /// The parent of a directory; the root is its own parent.
     pub(super) parent: Option<Id>,
     /// As `FS_*_FL` bits.
@@ -97,6 +101,8 @@ impl Inode {
             gid: 0,
             nlink: 0,
             is_linkable: false,
+            subvolume: ROOT,
+            is_stub: false,
             parent: None,
             flags: 0,
             atime: None,
@@ -109,9 +115,10 @@ impl Inode {
         matches!(self.node, Node::Dir(_))
     }
 
-    /// Inherits from the directory: the nocow flag, and if it is set-group-id, the group and (for a
-    /// directory) that bit.
+    /// Inherits from the directory: the subvolume, the nocow flag, and if it is set-group-id, the
+    /// group and (for a directory) that bit.
     pub(super) fn inherit(&mut self, dir: &Inode) {
+        self.subvolume = dir.subvolume;
         if matches!(self.node, Node::Dir(_) | Node::File(_)) {
             self.flags |= dir.flags & NOCOW;
         }

@@ -14,7 +14,7 @@ use super::{Id, Model, Outcome, ROOT, TARGET_MAX};
 const LINKS_MAX: u32 = 65535;
 
 /// A name in a directory.
-type Place<'a> = (Id, &'a [u8]);
+pub(super) type Place<'a> = (Id, &'a [u8]);
 
 impl Model {
     pub(super) fn apply_to_names(&mut self, operation: &Operation) -> Outcome {
@@ -84,6 +84,9 @@ impl Model {
         if inode.nlink == 0 && !inode.is_linkable {
             return Err(Errno::NOENT);
         }
+        if inode.subvolume != self[place.0].subvolume {
+            return Err(Errno::XDEV);
+        }
         if inode.nlink == LINKS_MAX {
             return Err(Errno::MLINK);
         }
@@ -94,6 +97,7 @@ impl Model {
     fn unlink(&mut self, path: &Bytes) -> Outcome {
         let place = self.parent(path.as_slice())?;
         let id = self.look_up(place.0, place.1)?;
+        self.check_writable(place.0)?;
         if self[id].is_dir() {
             return Err(Errno::ISDIR);
         }
@@ -103,9 +107,15 @@ impl Model {
 
     fn rmdir(&mut self, path: &Bytes) -> Outcome {
         let place = self.parent(path.as_slice())?;
-        match self[self.look_up(place.0, place.1)?].node.entries() {
+        let id = self.look_up(place.0, place.1)?;
+        self.check_writable(place.0)?;
+        match self[id].node.entries() {
             None => Err(Errno::NOTDIR),
             Some(entries) if !entries.is_empty() => Err(Errno::NOTEMPTY),
+            Some(_) if self.is_subvolume_root(id) => {
+                self.remove_subvolume(place, id);
+                Ok(())
+            }
             Some(_) => {
                 self.remove(place);
                 Ok(())
@@ -148,19 +158,55 @@ impl Model {
         if self.is_within(new_dir, source) {
             return Err(Errno::INVAL);
         }
-        let Some(target) = target else { return Ok(()) };
-        if self.is_within(old_dir, target) {
+        if target.is_some_and(|target| self.is_within(old_dir, target)) {
             return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
-        if is_exchange || source == target {
+        if target == Some(source) {
             return Ok(());
         }
-        match (self[source].is_dir(), self[target].node.entries()) {
-            (true, None) => Err(Errno::NOTDIR),
-            (false, Some(_)) => Err(Errno::ISDIR),
-            (true, Some(entries)) if !entries.is_empty() => Err(Errno::NOTEMPTY),
-            _ => Ok(()),
+        self.check_writable(old_dir)?;
+        self.check_writable(new_dir)?;
+        let is_dir = |id: Id| self[id].is_dir();
+        match target {
+            Some(target) if is_dir(source) && !is_dir(target) && !is_exchange => {
+                return Err(Errno::NOTDIR);
+            }
+            Some(target) if !is_dir(source) && is_dir(target) && !is_exchange => {
+                return Err(Errno::ISDIR);
+            }
+            _ => {}
         }
+        // A moved directory is changed, too: its parent is.
+        let exchanged = target.filter(|_| is_exchange);
+        for id in [source].into_iter().chain(exchanged) {
+            if old_dir != new_dir && is_dir(id) {
+                self.check_writable(id)?;
+            }
+        }
+        self.check_rename_of_subvolumes((old_dir, source), (new_dir, target), is_exchange)
+    }
+
+    /// Fails if a rename would move an inode to another subvolume, or replace a subvolume or a
+    /// directory that has entries.
+    fn check_rename_of_subvolumes(
+        &self,
+        (old_dir, source): (Id, Id),
+        (new_dir, target): (Id, Option<Id>),
+        is_exchange: bool,
+    ) -> Outcome {
+        let exchanged = target.filter(|_| is_exchange);
+        let mut moved = [source].into_iter().chain(exchanged);
+        let is_same = self[old_dir].subvolume == self[new_dir].subvolume;
+        if !is_same && moved.any(|id| !self.is_subvolume_root(id)) {
+            return Err(Errno::XDEV);
+        }
+        let Some(target) = target.filter(|_| !is_exchange) else { return Ok(()) };
+        let entries = self[target].node.entries();
+        let has_entries = entries.is_some_and(|entries| !entries.is_empty());
+        if self.is_subvolume_root(target) || has_entries {
+            return Err(Errno::NOTEMPTY);
+        }
+        Ok(())
     }
 
     /// Returns whether a directory is another one, or a descendant of it.
@@ -199,17 +245,20 @@ impl Model {
         inode.parent = inode.is_dir().then_some(dir);
     }
 
-    fn free_place<'a>(&self, path: &'a Bytes) -> Outcome<Place<'a>> {
+    pub(super) fn free_place<'a>(&self, path: &'a Bytes) -> Outcome<Place<'a>> {
         let place = self.parent(path.as_slice())?;
         self.check_free(place)?;
         Ok(place)
     }
 
-    fn check_free(&self, place: Place) -> Outcome {
-        self.find(place)?.map_or(Ok(()), |_| Err(Errno::EXIST))
+    pub(super) fn check_free(&self, place: Place) -> Outcome {
+        match self.find(place)? {
+            Some(_) => Err(Errno::EXIST),
+            None => self.check_writable(place.0),
+        }
     }
 
-    fn enter(&mut self, (dir, name): Place, id: Id) {
+    pub(super) fn enter(&mut self, (dir, name): Place, id: Id) {
         self.entries_mut(dir).insert(name.to_vec(), id);
         self.set_parent(id, dir);
         let inode = self.get(id);
@@ -228,7 +277,7 @@ impl Model {
     }
 
     /// Returns the entries of a directory for a change.
-    fn entries_mut(&mut self, dir: Id) -> &mut BTreeMap<Vec<u8>, Id> {
+    pub(super) fn entries_mut(&mut self, dir: Id) -> &mut BTreeMap<Vec<u8>, Id> {
         let inode = self.get(dir);
         inode.mtime = None;
         match &mut inode.node {

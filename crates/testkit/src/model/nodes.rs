@@ -12,6 +12,12 @@ use super::{Content, Id, Model, ROOT};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Id);
 
+impl NodeId {
+    pub(super) fn id(self) -> Id {
+        self.0
+    }
+}
+
 /// The root directory.
 pub const ROOT_NODE: NodeId = NodeId(ROOT);
 

@@ -88,7 +88,11 @@ impl Model {
             return Err(Errno::ISDIR);
         }
         let are_files = nodes.iter().all(|node| matches!(node, Node::File(_)));
-        if are_files { Ok(ids) } else { Err(Errno::INVAL) }
+        if !are_files {
+            return Err(Errno::INVAL);
+        }
+        self.check_writable(ids.1)?;
+        Ok(ids)
     }
 
     fn bytes_of(&self, file: Id) -> &Content {

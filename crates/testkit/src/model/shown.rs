@@ -29,9 +29,21 @@ impl Model {
             pending.extend(children.map(|(name, id)| ([&path, &b"/"[..], name].concat(), *id)));
             let path = if path.is_empty() { b"/".to_vec() } else { path };
             let beside = shown.and_then(|shown| shown.get(&path));
-            met.push((SubvolumeId(0), entry(path, id, &self[id], beside)));
+            met.push((SubvolumeId(0), self.entry(path, id, beside)));
         }
         Manifest::new(met)
+    }
+
+    fn entry(&self, path: Vec<u8>, id: Id, beside: Option<&Entry>) -> Entry {
+        let mut entry = entry(path, id, &self[id], beside);
+        entry.subvolume = self.is_subvolume_root(id);
+        if let Some(beside) = beside.filter(|_| self[id].is_stub) {
+            // Linux invents these when it looks the directory up.
+            entry.mode = beside.mode;
+            entry.uid = beside.uid;
+            entry.gid = beside.gid;
+        }
+        entry
     }
 }
 
@@ -41,7 +53,7 @@ fn entry(path: Vec<u8>, id: Id, inode: &Inode, beside: Option<&Entry>) -> Entry 
         path: path.into(),
         kind,
         inode: id.0,
-        subvolume: id == ROOT,
+        subvolume: false,
         mode: inode.mode,
         uid: inode.uid,
         gid: inode.gid,

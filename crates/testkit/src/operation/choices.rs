@@ -5,6 +5,7 @@ use crate::model::Model;
 use crate::random::Random;
 
 use super::names::NAME_MAX;
+use super::subvolumes::Drivers;
 use super::{Object, join};
 
 /// The number of handles.
@@ -20,6 +21,10 @@ pub(super) struct Choices {
     pub(super) large_xattrs: u64,
     /// Whether all names are from the pool, so that none is too long.
     pub(super) is_crowded: bool,
+    /// The drivers that execute the operations.
+    pub(super) drivers: Drivers,
+    /// Whether the root is a subvolume, not only a directory.
+    pub(super) is_root_subvolume: bool,
 }
 
 impl Choices {

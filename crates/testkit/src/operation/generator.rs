@@ -12,10 +12,12 @@ use crate::model::Model;
 use crate::random::Random;
 
 use super::choices::{Choices, is_dir, is_file, is_no_dir};
-use super::{Attributes, Operation, RenameKind, XattrKind, data, join, names};
+use super::{Attributes, Operation, RenameKind, XattrKind, data, join, names, subvolumes};
+
+pub use super::subvolumes::Drivers;
 
 /// A function that draws an operation of one kind.
-type Draw = fn(&mut Choices) -> Operation;
+pub(super) type Draw = fn(&mut Choices) -> Operation;
 
 /// The kinds that are always drawn, with their weights; without them nothing could be changed.
 const ALWAYS: &[(u64, Draw)] = &[(10, create), (6, mkdir), (8, unlink), (3, rmdir)];
@@ -77,6 +79,8 @@ impl Generator {
             depth,
             large_xattrs: 0,
             is_crowded: false,
+            drivers: Drivers::Ours,
+            is_root_subvolume: true,
         };
         Self { choices, kinds, inodes_max, commit_every: COMMIT_EVERY }
     }
@@ -121,6 +125,22 @@ impl Generator {
         Self { inodes_max: 14, ..self }
     }
 
+    /// Adds subvolumes and snapshots, for these drivers. The filesystem is empty again.
+    #[must_use]
+    pub fn with_subvolumes(mut self, drivers: Drivers) -> Self {
+        self.kinds.extend(subvolumes::KINDS);
+        self.choices.drivers = drivers;
+        self.choices.model = drivers.model(self.choices.node_size);
+        self
+    }
+
+    /// Makes the root an ordinary directory: it has no snapshots, and never is read-only.
+    #[must_use]
+    pub fn below_directory(mut self) -> Self {
+        self.choices.is_root_subvolume = false;
+        self
+    }
+
     /// Returns the state after all operations drawn so far.
     pub fn model(&self) -> &Model {
         &self.choices.model
@@ -152,7 +172,10 @@ impl Iterator for Generator {
     type Item = Operation;
 
     fn next(&mut self) -> Option<Operation> {
-        let operation = self.draw();
+        let mut operation = self.draw();
+        while self.choices.avoids(&operation) {
+            operation = self.draw();
+        }
         // The operation may fail; in both cases the model is the expected state.
         let _ = self.choices.model.apply(&operation);
         Some(operation)
@@ -339,16 +362,17 @@ mod tests {
         let mut ends: HashMap<_, HashSet<bool>> = HashMap::new();
         let mut errors = HashSet::new();
         for seed in 0..20 {
-            let mut model = Model::new(4096);
-            for operation in Generator::new(seed, 4096).take(2000) {
+            let mut model = Model::of_linux(4096);
+            let generator = Generator::new(seed, 4096).with_subvolumes(Drivers::Linux);
+            for operation in generator.take(2000) {
                 let end = model.apply(&operation);
                 ends.entry(discriminant(&operation)).or_default().insert(end.is_ok());
                 errors.extend(end.err());
             }
         }
-        assert_eq!(ends.len(), 26, "all kinds");
+        assert_eq!(ends.len(), 30, "all kinds");
         // Commits and reopenings do not fail.
-        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 24, "{ends:?}");
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 28, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
     }
 
@@ -366,7 +390,7 @@ mod tests {
     #[test]
     fn a_long_stream_keeps_the_tree_within_bounds() {
         for seed in 0..8 {
-            let mut generator = Generator::new(seed, 4096);
+            let mut generator = Generator::new(seed, 4096).with_subvolumes(Drivers::Linux);
             generator.by_ref().take(20_000).for_each(drop);
             assert!(generator.model().inodes() < 3000, "{}", generator.model().inodes());
         }

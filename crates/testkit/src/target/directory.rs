@@ -7,6 +7,7 @@
 mod data;
 mod descriptor;
 mod sharing;
+mod subvolumes;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,7 +87,22 @@ impl Directory {
             | Operation::Symlink { .. } => self.make(operation),
             Operation::Link { from, to } => self.link(from, to),
             Operation::Unlink { path } => self.unlink(path, AtFlags::empty()),
-            Operation::Rmdir { path } => self.unlink(path, AtFlags::REMOVEDIR),
+            Operation::Rmdir { path } => {
+                self.delete(path, |dir, name| fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
+            }
+            Operation::Subvolume { path } => {
+                let (dir, name) = self.parent(path)?;
+                subvolumes::create(&dir, name)
+            }
+            Operation::Snapshot { source, path, read_only } => {
+                let source = self.at_path(source)?;
+                let (dir, name) = self.parent(path)?;
+                subvolumes::snapshot(&source, &dir, name, *read_only)
+            }
+            Operation::SetReadOnly { path, read_only } => {
+                subvolumes::set_read_only(&self.at_path(path)?, *read_only)
+            }
+            Operation::DeleteSubvolume { path } => self.delete(path, subvolumes::delete),
             Operation::Rename { from, to, kind } => self.rename(from, to, *kind),
             Operation::Tmpfile { dir, handle, mode } => {
                 let dir = self.dir(dir.as_slice())?;
@@ -170,6 +186,19 @@ impl Directory {
         fs::unlinkat(dir, name, flags)
     }
 
+    /// Deletes a directory or a subvolume; closes the handles in a subvolume.
+    fn delete(&mut self, path: &Bytes, act: fn(&OwnedFd, &[u8]) -> Outcome) -> Outcome {
+        let (dir, name) = self.parent(path)?;
+        // A deleted subvolume has another device number.
+        let device = subvolumes::device(&dir, name);
+        let is_in = |it: &OwnedFd| fs::fstat(it).is_ok_and(|found| Some(found.st_dev) == device);
+        let within: Vec<u8> =
+            self.handles.iter().filter(|(_, it)| is_in(it)).map(|(handle, _)| *handle).collect();
+        act(&dir, name)?;
+        self.handles.retain(|handle, _| !within.contains(handle));
+        Ok(())
+    }
+
     fn rename(&self, from: &Bytes, to: &Bytes, kind: RenameKind) -> Outcome {
         let (old_dir, old_name) = self.parent(from)?;
         let (new_dir, new_name) = self.parent(to)?;
@@ -231,7 +260,7 @@ fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// Reopens a file or directory for reading and, if it is a file, writing.
+/// Reopens a file or directory for reading and, if it is a file, writing where that is possible.
 fn reopen_any(object: &OwnedFd) -> Outcome<OwnedFd> {
     let access = match kind(object)? {
         FileType::RegularFile => OFlags::RDWR,
@@ -239,7 +268,12 @@ fn reopen_any(object: &OwnedFd) -> Outcome<OwnedFd> {
         FileType::Symlink => return Err(Errno::LOOP),
         _ => return Err(Errno::INVAL),
     };
-    fs::open(by_itself(object), access | OFlags::CLOEXEC, OpenMode::empty())
+    let open = |access| fs::open(by_itself(object), access | OFlags::CLOEXEC, OpenMode::empty());
+    match open(access) {
+        // A file in a read-only subvolume.
+        Err(Errno::ROFS) => open(OFlags::RDONLY),
+        opened => opened,
+    }
 }
 
 fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {

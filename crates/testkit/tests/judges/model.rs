@@ -7,7 +7,9 @@ use std::process::Command;
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::manifest::Mode;
 use userbtrfs_testkit::model::Model;
-use userbtrfs_testkit::operation::{Generator, Object, Operation, shrink, simplify, to_text};
+use userbtrfs_testkit::operation::{
+    Drivers, Generator, Object, Operation, shrink, simplify, to_text,
+};
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::target::{self, LinuxTarget, Mismatch};
 
@@ -30,7 +32,7 @@ fn the_model_answers_as_linux_does() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     for (seed, node_size) in (seed..seed + sequences).zip(NODE_SIZES.into_iter().cycle()) {
-        let operations: Vec<_> = Generator::new(seed, node_size).take(LENGTH).collect();
+        let operations: Vec<_> = generator(seed, node_size).take(LENGTH).collect();
         if let Err(mismatch) = compare(&linux, &image, node_size, &operations) {
             println!("{mismatch}\nit is shrunk");
             let fails = |list: &[_]| compare(&linux, &image, node_size, list).is_err();
@@ -41,6 +43,12 @@ fn the_model_answers_as_linux_does() {
         btrfs_check(&image).unwrap();
         linux.assert_no_complaints().unwrap();
     }
+}
+
+/// Returns a stream that has subvolumes for every second seed.
+fn generator(seed: u64, node_size: u32) -> Generator {
+    let generator = Generator::new(seed, node_size);
+    if seed.is_multiple_of(2) { generator.with_subvolumes(Drivers::Linux) } else { generator }
 }
 
 /// One link more than possible, with names in both INODE_REF and INODE_EXTREF items.
@@ -70,5 +78,5 @@ fn compare(
     let mut mkfs = Command::new("mkfs.btrfs");
     run(mkfs.args(["-q", "-f", "-n", &node_size.to_string()]).arg(image)).unwrap();
     let mut target = LinuxTarget::new(linux, image).unwrap();
-    target::run(&mut target, &mut Model::new(node_size), operations)
+    target::run(&mut target, &mut Model::of_linux(node_size), operations)
 }

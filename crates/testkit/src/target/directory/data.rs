@@ -15,7 +15,8 @@ use crate::pattern::{self, in_memory};
 use super::descriptor::{by_itself, kind};
 
 pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
-    let file = open(object, OFlags::RDWR)?;
+    let is_change = !matches!(operation, Operation::Sync { .. });
+    let file = open(object, if is_change { OFlags::RDWR } else { OFlags::RDONLY })?;
     match *operation {
         Operation::Truncate { size, .. } => fs::ftruncate(&file, size),
         Operation::Write { offset, length, seed, .. } => write(&file, offset, length, seed),

@@ -26,12 +26,11 @@ pub(super) fn share(
     if kinds != [FileType::RegularFile; 2] {
         return Err(Errno::INVAL);
     }
-    let open = |object: BorrowedFd<'_>| {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        fs::open(by_itself(object), flags, OpenMode::empty()).map(File::from)
+    let open = |object: BorrowedFd<'_>, access: OFlags| {
+        fs::open(by_itself(object), access | OFlags::CLOEXEC, OpenMode::empty()).map(File::from)
     };
-    let source = open(source)?;
-    let target = open(target)?;
+    let source = open(source, OFlags::RDONLY)?;
+    let target = open(target, OFlags::RDWR)?;
     match *operation {
         Operation::Clone { offset, length, at, .. } => {
             linux::clone_range(&path(&source), &path(&target), [offset, length, at])
