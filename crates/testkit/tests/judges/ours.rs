@@ -15,7 +15,9 @@ use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::{Linux, run};
 use userbtrfs_testkit::manifest::{Difference, Manifest, diff};
 use userbtrfs_testkit::model::{End, Model};
-use userbtrfs_testkit::operation::{Generator, Object, Operation, shrink, simplify, to_text};
+use userbtrfs_testkit::operation::{
+    Drivers, Generator, Object, Operation, shrink, simplify, to_text,
+};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::target::{self, LinuxTarget, Mismatch, Target};
 use userbtrfs_testkit::{pattern, skip_unless_linux, walk_linux, walk_ours};
@@ -54,6 +56,10 @@ impl Judged {
 }
 
 impl Target for Judged {
+    fn answers_as_linux(&self, model: &Model, operation: &Operation) -> bool {
+        self.inner.answers_as_linux(model, operation)
+    }
+
     fn apply(&mut self, operation: &Operation) -> End {
         if self.random.one_in(SQUEEZED) {
             squeeze(self.inner.filesystem(), self.seed);
@@ -101,8 +107,8 @@ fn length(ci: usize, torture: usize) -> usize {
 
 fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
     let node_size = made.options.nodesize;
-    let mut operations: Vec<_> =
-        Generator::new(seed, node_size).commit_every(40).take(length).collect();
+    let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Ours);
+    let mut operations: Vec<_> = generator.commit_every(40).take(length).collect();
     operations.push(Operation::Reopen);
     let run = |list: &[Operation]| -> Result<(), Mismatch> {
         let mut target = Judged::new(made, image, seed);
@@ -158,7 +164,8 @@ fn linux_and_ours_take_turns() {
     for seed in seed..seed + rounds {
         for (made, seed) in kinds.iter().zip((seed..).step_by(1000)) {
             let node_size = made.options.nodesize;
-            let operations = Generator::new(seed, node_size).take(3 * TURN).enumerate();
+            let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Both);
+            let operations = generator.take(3 * TURN).enumerate();
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
             let image = made.image();
