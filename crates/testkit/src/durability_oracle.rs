@@ -14,6 +14,7 @@
 //! 4. The attributes of an inode, its xattrs, its mtime and its content are each from some moment
 //!    since it was settled, independently of each other; so is each sector of the content
 //!    ([`crate::history`]).
+//!    A subvolume is read-only as at some moment since the last durable commit.
 //! 5. Link counts and directory sizes match the names that exist, and no directory has two names.
 //! 6. If a device failed, data that was not settled may be dropped. From then on each byte of the
 //!    content, independently, is from some moment since the file had been settled before that. If
@@ -21,11 +22,12 @@
 
 #[cfg(test)]
 mod tests;
+mod time_line;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result, ensure};
-use userbtrfs::{Filesystem, Inode, Metadata};
+use userbtrfs::{Filesystem, Inode, InodeId, Metadata};
 
 use crate::devices::Recording;
 use crate::history::check_content;
@@ -34,42 +36,7 @@ use crate::model::{Content, Facts, Model, Name, NodeId, ROOT_NODE};
 use crate::operation::{Object, Operation, split};
 use crate::walk_ours;
 
-/// The values of something, each with the moment of its start.
-#[derive(Clone, Debug)]
-struct TimeLine<T>(Vec<(usize, T)>);
-
-impl<T> Default for TimeLine<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T: PartialEq> TimeLine<T> {
-    fn note(&mut self, now: usize, value: T) {
-        if self.0.last().is_none_or(|(_, last)| *last != value) {
-            self.0.push((now, value));
-        }
-    }
-
-    /// Returns the values in a span, the last one first.
-    fn within(&self, (from, to): Span) -> impl Iterator<Item = &T> {
-        let first = self.0.partition_point(|(moment, _)| *moment <= from).saturating_sub(1);
-        let end = self.0.partition_point(|(moment, _)| *moment <= to).max(first);
-        self.0[first..end].iter().rev().map(|(_, value)| value)
-    }
-
-    fn changed(&self, (from, to): Span) -> bool {
-        self.0.iter().any(|(moment, _)| *moment > from && *moment <= to)
-    }
-
-    fn at(&self, moment: usize) -> Option<&T> {
-        let end = self.0.partition_point(|(since, _)| *since <= moment);
-        end.checked_sub(1).map(|index| &self.0[index].1)
-    }
-}
-
-/// The first moment and the last.
-type Span = (usize, usize);
+use self::time_line::{Span, TimeLine};
 
 /// The states of an inode over time.
 #[derive(Clone, Debug, Default)]
@@ -79,12 +46,16 @@ struct InodeHistory {
     modified: TimeLine<Option<Time>>,
     xattrs: TimeLine<BTreeMap<Bytes, Bytes>>,
     contents: TimeLine<Content>,
+    /// Whether the subvolume with this root directory is read-only.
+    read_only: TimeLine<bool>,
 }
 
 /// The scope of a commit or sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durable {
     All,
+    /// All except the content of files, as of a commit that does not write that.
+    Metadata,
     Node(NodeId),
     /// Its content and its names, as of fdatasync.
     Data(NodeId),
@@ -121,7 +92,7 @@ pub struct SyncJournal {
     entries: BTreeMap<Name, TimeLine<Option<NodeId>>>,
     lives: BTreeMap<NodeId, InodeHistory>,
     /// By inode number, which may be reused.
-    numbers: HashMap<u64, Vec<NodeId>>,
+    numbers: HashMap<InodeId, Vec<NodeId>>,
     numbered: BTreeSet<NodeId>,
 }
 
@@ -203,7 +174,7 @@ impl SyncJournal {
     #[must_use]
     pub fn without_logs(&self) -> Self {
         let mut journal = self.clone();
-        journal.durable.retain(|(_, what)| *what == Durable::All);
+        journal.durable.retain(|(_, what)| matches!(what, Durable::All | Durable::Metadata));
         journal
     }
 
@@ -211,6 +182,7 @@ impl SyncJournal {
     fn settled(&self, id: NodeId) -> usize {
         let of = |what: Durable| match what {
             Durable::All => true,
+            Durable::Metadata => false,
             Durable::Node(of) | Durable::Data(of) => of == id,
         };
         self.durable.iter().rfind(|(_, what)| of(*what)).map_or(0, |(moment, _)| *moment)
@@ -229,6 +201,18 @@ impl SyncJournal {
         self.durable.push((self.moments.len(), what));
         self.losses.retain(|of, loss| *of != id || loss.is_told);
         self.end(model, meanwhile);
+    }
+
+    /// Records a sync that committed the transaction instead of writing a log.
+    pub fn note_sync_by_commit(
+        &mut self,
+        model: &Model,
+        object: &Object,
+        data_only: bool,
+        meanwhile: OpWindow,
+    ) {
+        self.durable.push((self.moments.len(), Durable::Metadata));
+        self.note_sync(model, object, data_only, meanwhile);
     }
 
     fn end(&mut self, model: &Model, meanwhile: OpWindow) {
@@ -261,7 +245,7 @@ impl SyncJournal {
     }
 
     /// Records the inode numbers of all inodes that have a path.
-    pub fn number(&mut self, model: &Model, mut number: impl FnMut(&[u8]) -> u64) {
+    pub fn number(&mut self, model: &Model, mut number: impl FnMut(&[u8]) -> InodeId) {
         for (path, id) in model.paths() {
             if self.numbered.insert(id) {
                 self.numbers.entry(number(&path)).or_default().push(id);
@@ -316,15 +300,24 @@ impl SyncJournal {
             match what {
                 Durable::All => {
                     cut.all = *moment;
+                    cut.all_contents = *moment;
+                    cut.nodes = BTreeMap::new();
+                    cut.data = BTreeMap::new();
+                    cut.contents = BTreeMap::new();
+                }
+                Durable::Metadata => {
+                    cut.all = *moment;
                     cut.nodes = BTreeMap::new();
                     cut.data = BTreeMap::new();
                 }
                 Durable::Node(id) => {
                     cut.nodes.insert(*id, *moment);
                     cut.data.insert(*id, *moment);
+                    cut.contents.insert(*id, *moment);
                 }
                 Durable::Data(id) => {
                     cut.data.insert(*id, *moment);
+                    cut.contents.insert(*id, *moment);
                 }
             }
         }
@@ -347,6 +340,9 @@ impl InodeHistory {
         self.facts.note(now, model.facts(id));
         self.modified.note(now, model.modified(id));
         self.xattrs.note(now, model.xattrs_of(id).clone());
+        if let Some(is_read_only) = model.read_only(id) {
+            self.read_only.note(now, is_read_only);
+        }
         if let Some(content) = model.content_of_node(id) {
             self.contents.note(now, content.clone());
         }
@@ -357,8 +353,10 @@ impl InodeHistory {
 #[derive(Clone, Debug, Default)]
 struct Cut {
     all: usize,
+    all_contents: usize,
     nodes: BTreeMap<NodeId, usize>,
     data: BTreeMap<NodeId, usize>,
+    contents: BTreeMap<NodeId, usize>,
     /// The files that may have lost data, with the first moment that their content may be from.
     dropped: BTreeMap<NodeId, usize>,
     /// The last moment whose changes may be present.
@@ -374,6 +372,10 @@ impl Cut {
         (self.data.get(&id).copied().unwrap_or(self.all), self.last)
     }
 
+    fn of_content(&self, id: NodeId) -> Span {
+        (self.contents.get(&id).copied().unwrap_or(self.all_contents), self.last)
+    }
+
     /// Extends a span of content to the past if data may have been dropped.
     fn since_dropped(&self, id: NodeId, (first, last): Span) -> Span {
         (self.dropped.get(&id).map_or(first, |dropped| first.min(*dropped)), last)
@@ -384,6 +386,7 @@ impl Cut {
 struct Found<'a> {
     journal: &'a SyncJournal,
     cut: &'a Cut,
+    left: &'a Filesystem,
     nodes: BTreeMap<NodeId, FoundNode>,
     entries: BTreeMap<Name, NodeId>,
 }
@@ -395,20 +398,25 @@ struct FoundNode {
 }
 
 impl<'a> Found<'a> {
-    fn new(journal: &'a SyncJournal, cut: &'a Cut, left: &Filesystem, root: &[u8]) -> Result<Self> {
+    fn new(
+        journal: &'a SyncJournal,
+        cut: &'a Cut,
+        left: &'a Filesystem,
+        root: &[u8],
+    ) -> Result<Self> {
         let nodes = BTreeMap::new();
         let entries = BTreeMap::new();
-        let mut found = Self { journal, cut, nodes, entries };
+        let mut found = Self { journal, cut, left, nodes, entries };
         let mut dirs: HashMap<Vec<u8>, NodeId> = HashMap::new();
         for entry in left.walk(root)? {
             let entry = entry.context("walking")?;
             let path = entry.path.strip_prefix(root).unwrap_or(&entry.path);
             let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
             let metadata = entry.inode.metadata()?;
-            let id = found.id(metadata.id.number);
+            let name = split(&path).map(|(dir, name)| (dirs[dir], name.to_vec()));
+            let id = found.id(metadata.id, name.as_ref());
             let id = id.with_context(|| format!("{} is unknown", Bytes::from(path.clone())))?;
             ensure!(entry.kind == metadata.kind, "{id:?}: its name is of another kind");
-            let name = split(&path).map(|(dir, name)| (dirs[dir], name.to_vec()));
             let kind = walk_ours::kind(metadata.kind);
             let node = FoundNode { inode: entry.inode, metadata, names: BTreeSet::new() };
             let node = found.nodes.entry(id).or_insert(node);
@@ -423,15 +431,15 @@ impl<'a> Found<'a> {
         Ok(found)
     }
 
-    /// Returns the inode with this number, among those that may exist.
-    fn id(&self, number: u64) -> Option<NodeId> {
+    /// Returns the inode with this number, among those that may exist; if there are several, as of
+    /// the directories in place of subvolumes, the one that had the name.
+    fn id(&self, number: InodeId, name: Option<&Name>) -> Option<NodeId> {
         let candidates = self.journal.numbers.get(&number)?;
-        let may_be = |id: &&NodeId| {
-            let names = &self.journal.lives[*id].names;
-            **id == ROOT_NODE
-                || names.within((self.cut.all, self.cut.last)).any(|one| !one.is_empty())
-        };
-        candidates.iter().find(may_be).copied()
+        let span = (self.cut.all, self.cut.last);
+        let names = |id: &NodeId| self.journal.lives[id].names.within(span);
+        let had_name = |id: &&NodeId| names(id).any(|one| name.is_some_and(|it| one.contains(it)));
+        let may_be = |id: &&NodeId| **id == ROOT_NODE || names(id).any(|one| !one.is_empty());
+        candidates.iter().find(had_name).or_else(|| candidates.iter().find(may_be)).copied()
     }
 
     fn check_entries(&self) -> Result<()> {
@@ -500,9 +508,12 @@ impl<'a> Found<'a> {
         let was: Vec<_> = life.xattrs.within(span).collect();
         ensure!(was.contains(&&xattrs), "xattrs {xattrs:?}, in {span:?} {was:?}");
         let modified = Some(walk_ours::time(node.metadata.modified));
-        let mut was = life.modified.within(self.cut.since_dropped(id, span));
+        // The time changes together with the content.
+        let of_content = (span.0.min(self.cut.of_content(id).0), span.1);
+        let mut was = life.modified.within(self.cut.since_dropped(id, of_content));
         ensure!(was.any(|one| one.is_none() || *one == modified), "modified {modified:?}");
         self.check_counts(id, node)?;
+        self.check_read_only(life, node)?;
         if facts.kind == Kind::File {
             self.check_content(id, life, node)?;
         }
@@ -524,8 +535,20 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
+    /// Checks whether a subvolume is read-only: only a commit makes that durable.
+    fn check_read_only(&self, life: &InodeHistory, node: &FoundNode) -> Result<()> {
+        let mut was = life.read_only.within((self.cut.all, self.cut.last)).peekable();
+        if was.peek().is_none() {
+            return Ok(());
+        }
+        let subvolume = self.left.subvolume(node.metadata.id.subvolume)?;
+        let is_read_only = subvolume.is_read_only();
+        ensure!(was.any(|one| *one == is_read_only), "read-only: {is_read_only}");
+        Ok(())
+    }
+
     fn check_content(&self, id: NodeId, life: &InodeHistory, node: &FoundNode) -> Result<()> {
-        let span = self.cut.since_dropped(id, self.cut.of_data(id));
+        let span = self.cut.since_dropped(id, self.cut.of_content(id));
         let by_bytes = self.cut.dropped.contains_key(&id);
         let mut contents: Vec<_> = life.contents.within(span).cloned().collect();
         if life.contents.0.first().is_none_or(|(first, _)| *first > span.0) {

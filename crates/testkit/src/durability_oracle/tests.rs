@@ -6,6 +6,7 @@ use crate::devices::{Event, Recorded, SparseDevice, SparseImage};
 use crate::engine_target::EngineTarget;
 use crate::operation::{Attributes, RenameKind, XattrKind};
 use crate::target::Target;
+use userbtrfs::TreeId;
 use userbtrfs::mkfs::{Options, make};
 use userbtrfs_sync::Arc;
 
@@ -40,7 +41,7 @@ impl Done {
         let Self { journal, model, made, .. } = self;
         journal.number(model, |_| {
             *made += 1;
-            ROOT_NUMBER + *made - 1
+            InodeId { subvolume: TreeId::FS, number: ROOT_NUMBER + *made - 1 }
         });
     }
 

@@ -1,7 +1,10 @@
 //! Checks of the image that a story left.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs_sync::Arc;
@@ -10,7 +13,7 @@ use super::Seen;
 use super::folder::folder;
 use crate::devices::SparseImage;
 use crate::engine_target::EngineTarget;
-use crate::linux::{Linux, btrfs_check};
+use crate::linux::{Linux, btrfs_check, run};
 
 /// Returns the state that Linux shows after it opened the image and replayed the log. Fails if
 /// Linux complains, `btrfs check` finds errors afterwards, or not everything can be removed.
@@ -25,6 +28,7 @@ pub fn judge_by_linux(linux: &Linux, image: &SparseImage) -> Result<Seen> {
     check(&file)?;
     {
         let mount = linux.mount(&file, "noatime,subvolid=5")?;
+        make_writable(mount.path(), &seen)?;
         remove_all(mount.path()).context("removing all")?;
     }
     linux.assert_no_complaints()?;
@@ -34,6 +38,18 @@ pub fn judge_by_linux(linux: &Linux, image: &SparseImage) -> Result<Seen> {
 fn check(file: &Path) -> Result<()> {
     let said = btrfs_check(file)?;
     ensure!(!said.to_lowercase().contains("warning"), "{said}");
+    Ok(())
+}
+
+/// Makes all subvolumes writable.
+fn make_writable(root: &Path, seen: &Seen) -> Result<()> {
+    let subvolumes = seen.manifest.entries().iter().skip(1).filter(|entry| entry.subvolume);
+    for entry in subvolumes {
+        let path = entry.path.as_slice();
+        let path = root.join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)));
+        let mut set = Command::new("btrfs");
+        run(set.args(["property", "set"]).arg(path).args(["ro", "false"]))?;
+    }
     Ok(())
 }
 

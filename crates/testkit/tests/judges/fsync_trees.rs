@@ -35,7 +35,7 @@ use userbtrfs_testkit::engine_target::{EngineTarget, crowd_out, with_little_memo
 use userbtrfs_testkit::linux::{Linux, Mount, run};
 use userbtrfs_testkit::manifest::{Bytes, Mode, Time};
 use userbtrfs_testkit::model::Model;
-use userbtrfs_testkit::operation::{Generator, Object, Operation, join, split};
+use userbtrfs_testkit::operation::{Drivers, Generator, Object, Operation, join, split};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::target::{Directory, do_to};
@@ -242,6 +242,11 @@ impl Sequence {
                 let generator = Generator::new(seed ^ (tree << 32), base.nodesize).commit_every(0);
                 let is_crowded = !random.one_in(3);
                 let generator = if is_crowded { generator.crowded() } else { generator };
+                let generator = if seed.is_multiple_of(3) {
+                    generator.with_subvolumes(Drivers::Ours).below_directory()
+                } else {
+                    generator
+                };
                 generator.on(base.models[usize::try_from(tree).unwrap()].clone())
             })
             .collect();
@@ -302,6 +307,10 @@ fn touches(operation: &Operation) -> impl Iterator<Item = Object> {
         | Operation::Symlink { path, .. }
         | Operation::Unlink { path }
         | Operation::Rmdir { path }
+        | Operation::Subvolume { path }
+        | Operation::Snapshot { path, .. }
+        | Operation::SetReadOnly { path, .. }
+        | Operation::DeleteSubvolume { path }
         | Operation::Link { to: path, .. } => vec![path],
         Operation::Rename { from, to, .. } => vec![from, to],
         _ => Vec::new(),
@@ -322,7 +331,12 @@ fn names_root(operation: &Operation) -> bool {
         | Operation::Symlink { path, .. }
         | Operation::Unlink { path }
         | Operation::Rmdir { path }
+        | Operation::Subvolume { path }
+        | Operation::DeleteSubvolume { path }
         | Operation::Link { to: path, .. } => path.as_slice().is_empty(),
+        Operation::Snapshot { source, path, .. } => {
+            [source, path].iter().any(|it| it.as_slice().is_empty())
+        }
         Operation::Rename { from, to, .. } => [from, to].iter().any(|it| it.as_slice().is_empty()),
         _ => false,
     }
@@ -413,6 +427,13 @@ impl Acting {
                 let ended = do_to(&mut self.target, &placed);
                 ensure!(ended == expected, "{ended:?}, not {expected:?}");
                 let meanwhile = self.meanwhile(before);
+                if matches!(operation, Operation::Snapshot { .. }) && ended.is_ok() {
+                    for (model, journal) in self.models.iter().zip(&mut self.journals) {
+                        journal.note(model, &Operation::Commit, meanwhile);
+                    }
+                    self.number(tree);
+                    return Ok(());
+                }
                 self.journals[tree].note(&self.models[tree], operation, meanwhile);
             }
             Step::Sync { object, data_only } => {
@@ -439,7 +460,7 @@ fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem, tre
     journal.number(model, |path| {
         let path = join(tree.as_bytes(), path);
         let metadata = filesystem.symlink_metadata([b"/", &path[..]].concat());
-        metadata.expect("it is there").id.number
+        metadata.expect("it is there").id
     });
 }
 
