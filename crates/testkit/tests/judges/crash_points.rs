@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions};
+use userbtrfs::{BlockGroupFlags, Error, Filesystem};
 use userbtrfs_device::{CrashPoint, Device, Request, Ticket};
 use userbtrfs_format::SECTOR;
 use userbtrfs_sync::{Arc, Class, Mutex};

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Filesystem, FullCommitReason, OpenOptions, SyncOutcome, SyncRecord, TreeId, Warning, XattrMode,
+    Filesystem, FullCommitReason, SyncOutcome, SyncRecord, TreeId, Warning, XattrMode,
 };
 use userbtrfs_device::Device;
 use userbtrfs_sync::{Arc, Class, Mutex};
