@@ -164,18 +164,18 @@ fn replay_logs(
         }
     }
     for replay in &mut replays {
-        replay.stage(Stage::Extents, &mut extents, report)?;
+        run_stage(replay, Stage::Extents, &mut extents, report)?;
     }
     let volume = nodes.tree_roots().store().volume();
     volume.crash_point(CrashPoint::ReplayExtentsTaken);
     for replay in &mut replays {
         if replay.torn {
-            replay.stage(Stage::Checksums, &mut extents, report)?;
+            run_stage(replay, Stage::Checksums, &mut extents, report)?;
         }
         for stage in [Stage::Inodes, Stage::Entries, Stage::Rest] {
-            replay.stage(stage, &mut extents, report)?;
+            run_stage(replay, stage, &mut extents, report)?;
         }
-        replay.settle(report)?;
+        settle::settle(replay, report)?;
         volume.crash_point(CrashPoint::ReplayLogDone);
     }
     extents.give_back_rest(nodes.transactions()?);
@@ -194,90 +194,95 @@ enum Stage {
     Rest,
 }
 
-impl Replay<'_> {
-    /// Runs one stage: a pass over the log.
-    fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
-        self.ignored = None;
-        for (keys, leaf) in self.log.leaves(self.tree_roots()) {
-            let leaf = match leaf {
-                Ok(leaf) => leaf,
-                Err(error) => {
-                    // An unreadable block is reported in the first stage only.
-                    let of_block = (stage == Stage::Extents).then_some((&mut *report, keys));
-                    self.pass_over_block(error, of_block)?;
-                    continue;
-                }
-            };
-            for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
-                let done = self.step(stage, item.key, item.data, extents, report);
-                done.or_else(|error| self.leave_out(item.key, error, report))?;
+/// Runs one stage: a pass over the log.
+fn run_stage(
+    replay: &mut Replay<'_>,
+    stage: Stage,
+    extents: &mut Extents,
+    report: &mut Replayed,
+) -> Result<()> {
+    replay.ignored = None;
+    for (keys, leaf) in replay.log.leaves(replay.tree_roots()) {
+        let leaf = match leaf {
+            Ok(leaf) => leaf,
+            Err(error) => {
+                // An unreadable block is reported in the first stage only.
+                let of_block = (stage == Stage::Extents).then_some((&mut *report, keys));
+                pass_over_block(replay, error, of_block)?;
+                continue;
             }
-        }
-        Ok(())
-    }
-
-    /// Skips a block that cannot be read, and reports it, if it is given with its keys.
-    fn pass_over_block(
-        &mut self,
-        error: Error,
-        report: Option<(&mut Replayed, KeyRange)>,
-    ) -> Result<()> {
-        if !self.salvage {
-            return Err(error);
-        }
-        self.torn = true;
-        if let Some((report, keys)) = report {
-            self.missing.add_gap(keys);
-            let subvolume = Some(self.log.subvolume);
-            let inodes = Some(inodes_of(keys));
-            report.left_out.push(SkippedItem { subvolume, key: None, inodes, error });
-        }
-        Ok(())
-    }
-
-    fn step(
-        &mut self,
-        stage: Stage,
-        key: Key,
-        data: &[u8],
-        extents: &mut Extents,
-        report: &mut Replayed,
-    ) -> Result<()> {
-        if key.kind == ItemKind::INODE_ITEM {
-            self.ignored = None;
-        }
-        if self.ignored == Some(key.objectid) {
-            return Ok(());
-        }
-        let Some(item) = LogItem::parse(key, data).map_err(|why| self.log.damage(key, why))? else {
-            return Ok(());
         };
-        match (stage, item) {
-            (_, LogItem::Inode(inode)) if inode.nlink == 0 => {
-                self.ignored = Some(key.objectid);
-                Ok(())
-            }
-            (_, LogItem::Inode(_)) if self.excluded.contains(&key.objectid) => {
-                self.ignored = Some(key.objectid);
-                Ok(())
-            }
-            (Stage::Extents, LogItem::Extent(extent)) => extents.take(self, key, &extent),
-            (Stage::Checksums, item) => {
-                self.check_checksums(key, &item);
-                Ok(())
-            }
-            (Stage::Inodes, LogItem::Inode(inode)) => self.inode(key, &inode, report),
-            (Stage::Entries, LogItem::Entry(entry)) => self.entry(key, &entry, report),
-            (Stage::Rest, LogItem::Names(item, names)) => self.names(key, item, &names, report),
-            (Stage::Rest, LogItem::Xattrs(xattrs)) => self.xattrs(key, &xattrs),
-            (Stage::Rest, LogItem::Extent(_)) if self.without_contents.contains(&key.objectid) => {
-                Ok(())
-            }
-            (Stage::Rest, LogItem::Extent(extent)) => {
-                self.extent(key, extent, data, extents, report)
-            }
-            _ => Ok(()),
+        for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+            let done = step(replay, stage, item.key, item.data, extents, report);
+            done.or_else(|error| replay.leave_out(item.key, error, report))?;
         }
+    }
+    Ok(())
+}
+
+/// Skips a block that cannot be read, and reports it, if it is given with its keys.
+fn pass_over_block(
+    replay: &mut Replay<'_>,
+    error: Error,
+    report: Option<(&mut Replayed, KeyRange)>,
+) -> Result<()> {
+    if !replay.salvage {
+        return Err(error);
+    }
+    replay.torn = true;
+    if let Some((report, keys)) = report {
+        replay.missing.add_gap(keys);
+        let subvolume = Some(replay.log.subvolume);
+        let inodes = Some(inodes_of(keys));
+        report.left_out.push(SkippedItem { subvolume, key: None, inodes, error });
+    }
+    Ok(())
+}
+
+fn step(
+    replay: &mut Replay<'_>,
+    stage: Stage,
+    key: Key,
+    data: &[u8],
+    extents: &mut Extents,
+    report: &mut Replayed,
+) -> Result<()> {
+    if key.kind == ItemKind::INODE_ITEM {
+        replay.ignored = None;
+    }
+    if replay.ignored == Some(key.objectid) {
+        return Ok(());
+    }
+    let Some(item) = LogItem::parse(key, data).map_err(|why| replay.log.damage(key, why))? else {
+        return Ok(());
+    };
+    match (stage, item) {
+        (_, LogItem::Inode(inode)) if inode.nlink == 0 => {
+            replay.ignored = Some(key.objectid);
+            Ok(())
+        }
+        (_, LogItem::Inode(_)) if replay.excluded.contains(&key.objectid) => {
+            replay.ignored = Some(key.objectid);
+            Ok(())
+        }
+        (Stage::Extents, LogItem::Extent(extent)) => extents.take(replay, key, &extent),
+        (Stage::Checksums, item) => {
+            extents::check_checksums(replay, key, &item);
+            Ok(())
+        }
+        (Stage::Inodes, LogItem::Inode(inode)) => inodes::replay_inode(replay, key, &inode, report),
+        (Stage::Entries, LogItem::Entry(entry)) => names::replay_entry(replay, key, &entry, report),
+        (Stage::Rest, LogItem::Names(item, names)) => {
+            names::replay_names(replay, key, item, &names, report)
+        }
+        (Stage::Rest, LogItem::Xattrs(xattrs)) => names::replay_xattrs(replay, key, &xattrs),
+        (Stage::Rest, LogItem::Extent(_)) if replay.without_contents.contains(&key.objectid) => {
+            Ok(())
+        }
+        (Stage::Rest, LogItem::Extent(extent)) => {
+            extents::replay_extent(replay, key, extent, data, extents, report)
+        }
+        _ => Ok(()),
     }
 }
 

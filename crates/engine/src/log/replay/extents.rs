@@ -84,92 +84,90 @@ impl Extents {
     }
 }
 
-impl Replay<'_> {
-    /// Finds the contents whose checksums the log should have, and which cannot be read. An inode
-    /// comes before its extents.
-    pub(super) fn check_checksums(&mut self, key: Key, item: &LogItem<'_>) {
-        match item {
-            LogItem::Inode(inode) => self.flags = inode.flags,
-            LogItem::Extent(extent) => {
-                if let ExtentMapKind::Regular(on_disk, compression) = &extent.kind
-                    && self.checksums_of(key, self.flags, on_disk, compression.is_some()).is_err()
-                {
-                    self.missing.add_range(key.objectid, extent.start..extent.end);
-                }
+/// Finds the contents whose checksums the log should have, and which cannot be read. An inode
+/// comes before its extents.
+pub(super) fn check_checksums(replay: &mut Replay<'_>, key: Key, item: &LogItem<'_>) {
+    match item {
+        LogItem::Inode(inode) => replay.flags = inode.flags,
+        LogItem::Extent(extent) => {
+            if let ExtentMapKind::Regular(on_disk, compression) = &extent.kind
+                && checksums_of(replay, key, replay.flags, on_disk, compression.is_some()).is_err()
+            {
+                replay.missing.add_range(key.objectid, extent.start..extent.end);
             }
-            _ => {}
         }
+        _ => {}
     }
+}
 
-    /// Sets the content of a range of a file. `data` is the item.
-    pub(super) fn extent(
-        &mut self,
-        key: Key,
-        logged: ExtentMap,
-        data: &[u8],
-        extents: &mut Extents,
-        report: &mut Replayed,
-    ) -> Result<()> {
-        let inode = self.logged_inode(key)?;
-        self.check_contents(key, &inode)?;
-        self.rewritten.insert(key.objectid);
-        report.extents += 1;
-        let ExtentMap { start, end, kind } = logged;
-        let Some(on_disk) = kind.on_disk().copied() else {
-            return ops::replay_file(self.nodes, &inode, |file| file.put(start, end, kind, false));
-        };
-        // A refused extent was reported before; the existing content stays.
-        if extents.is_refused(&on_disk)
-            || ops::replay_has_extent(self.nodes, &inode, start, end, data)?
-        {
-            return Ok(());
-        }
-        let checksums = match kind {
-            ExtentMapKind::Regular(_, compression) => {
-                self.checksums_of(key, inode.item().flags, &on_disk, compression.is_some())?
-            }
-            _ => Vec::new(),
-        };
-        let fresh = extents.is_first(&on_disk);
-        let transactions = self.nodes.transactions()?;
-        ops::replay_file(self.nodes, &inode, |file| {
-            for (logical, stored) in &checksums {
-                transactions.add_checksums(file.handle(), *logical, stored);
-            }
-            file.put(start, end, kind, fresh);
-        })?;
-        extents.checksums += checksums.iter().map(|(_, stored)| stored.len()).sum::<usize>();
-        if extents.checksums > CHECKSUMS_MAX {
-            extents.checksums = 0;
-            transactions.merge_pending()?;
-        }
-        Ok(())
+/// Sets the content of a range of a file. `data` is the item.
+pub(super) fn replay_extent(
+    replay: &mut Replay<'_>,
+    key: Key,
+    logged: ExtentMap,
+    data: &[u8],
+    extents: &mut Extents,
+    report: &mut Replayed,
+) -> Result<()> {
+    let inode = replay.logged_inode(key)?;
+    check_contents(replay, key, &inode)?;
+    replay.rewritten.insert(key.objectid);
+    report.extents += 1;
+    let ExtentMap { start, end, kind } = logged;
+    let Some(on_disk) = kind.on_disk().copied() else {
+        return ops::replay_file(replay.nodes, &inode, |file| file.put(start, end, kind, false));
+    };
+    // A refused extent was reported before; the existing content stays.
+    if extents.is_refused(&on_disk)
+        || ops::replay_has_extent(replay.nodes, &inode, start, end, data)?
+    {
+        return Ok(());
     }
+    let checksums = match kind {
+        ExtentMapKind::Regular(_, compression) => {
+            checksums_of(replay, key, inode.item().flags, &on_disk, compression.is_some())?
+        }
+        _ => Vec::new(),
+    };
+    let fresh = extents.is_first(&on_disk);
+    let transactions = replay.nodes.transactions()?;
+    ops::replay_file(replay.nodes, &inode, |file| {
+        for (logical, stored) in &checksums {
+            transactions.add_checksums(file.handle(), *logical, stored);
+        }
+        file.put(start, end, kind, fresh);
+    })?;
+    extents.checksums += checksums.iter().map(|(_, stored)| stored.len()).sum::<usize>();
+    if extents.checksums > CHECKSUMS_MAX {
+        extents.checksums = 0;
+        transactions.merge_pending()?;
+    }
+    Ok(())
+}
 
-    fn check_contents(&self, key: Key, inode: &Inode) -> Result<()> {
-        match inode.kind() {
-            FileKind::Regular | FileKind::Symlink => Ok(()),
-            _ => Err(self.log.damage(key, LogDamage::NoContents(key.objectid))),
-        }
+fn check_contents(replay: &Replay<'_>, key: Key, inode: &Inode) -> Result<()> {
+    match inode.kind() {
+        FileKind::Regular | FileKind::Symlink => Ok(()),
+        _ => Err(replay.log.damage(key, LogDamage::NoContents(key.objectid))),
     }
+}
 
-    /// Returns the checksums that the log has for a range of an extent, or for all of it if it is
-    /// compressed.
-    pub(super) fn checksums_of(
-        &self,
-        key: Key,
-        flags: InodeFlags,
-        extent: &RegularExtent,
-        is_compressed: bool,
-    ) -> Result<Vec<(Logical, Vec<u8>)>> {
-        if flags.contains(InodeFlags::NODATASUM) {
-            return Ok(Vec::new());
-        }
-        let (skip, bytes) =
-            if is_compressed { (0, extent.disk_bytes) } else { (extent.offset, extent.bytes) };
-        // Cannot overflow: the extent lies in the address space, and the range in the extent.
-        let start = extent.disk.0 + skip;
-        let found = self.log.checksums(self.tree_roots(), start, start + bytes);
-        found.map_err(|_| self.log.damage(key, LogDamage::Checksums(extent.disk)))
+/// Returns the checksums that the log has for a range of an extent, or for all of it if it is
+/// compressed.
+pub(super) fn checksums_of(
+    replay: &Replay<'_>,
+    key: Key,
+    flags: InodeFlags,
+    extent: &RegularExtent,
+    is_compressed: bool,
+) -> Result<Vec<(Logical, Vec<u8>)>> {
+    if flags.contains(InodeFlags::NODATASUM) {
+        return Ok(Vec::new());
     }
+    let (skip, bytes) =
+        if is_compressed { (0, extent.disk_bytes) } else { (extent.offset, extent.bytes) };
+    // Cannot overflow: the extent lies in the address space, and the range in the extent.
+    let start = extent.disk.0 + skip;
+    let found = replay.log.checksums(replay.tree_roots(), start, start + bytes);
+    found.map_err(|_| replay.log.damage(key, LogDamage::Checksums(extent.disk)))
 }
