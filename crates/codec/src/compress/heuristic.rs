@@ -84,7 +84,7 @@ mod tests {
     fn text_runs_and_repetitions_look_compressible() {
         let text = include_bytes!("tests.rs").repeat(10);
         assert!(looks_compressible(&text));
-        assert!(looks_compressible(&[0; 131_072]));
+        assert!(looks_compressible(&vec![0; 131_072]));
         assert!(looks_compressible(&noise(5, 4096).repeat(32)));
         assert!(looks_compressible(&[]));
         assert!(looks_compressible(b"short"));

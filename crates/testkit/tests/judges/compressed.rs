@@ -47,7 +47,8 @@ fn fill(filesystem: &Filesystem) -> Files {
     let mut files = Files::new();
     for size in SIZES {
         for seed in 1..4 {
-            let (name, mut bytes) = (format!("{size} of {seed}"), content(seed, size));
+            let name = format!("{size} of {seed}");
+            let mut bytes = content(seed, size);
             let inode = filesystem.root().create(name.as_bytes(), 0o644).unwrap();
             let file = inode.open().unwrap();
             file.write_all_at(&bytes, 0).unwrap();

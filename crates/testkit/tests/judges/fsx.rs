@@ -146,7 +146,8 @@ struct Exercise {
 impl Exercise {
     fn new(image: &SparseImage, kind: &Kind) -> Result<Self, Error> {
         let device = Arc::new(image.to_device());
-        let (memory, compress) = (kind.memory, kind.compress.map(forced));
+        let memory = kind.memory;
+        let compress = kind.compress.map(forced);
         let mut exercise = Self { device, memory, compress, open: None, flat: Vec::new() };
         let filesystem = exercise.filesystem()?;
         let inode = filesystem.root().create(NAME, 0o644)?;

@@ -418,3 +418,37 @@ fn fragmented_space_gets_data_uncompressed() {
     assert!(lab.fs.read("file").unwrap() == bytes);
     lab.reopened().fs.close().unwrap();
 }
+
+/// Compressed data needs less space for data, and more for items: where there is no space for
+/// these, it is written as it is, and nothing that was accepted is lost.
+#[test]
+fn filesystem_that_fills_up_keeps_what_it_accepted() {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    userbtrfs_mkfs::make(&*device, &Options::mixed()).unwrap();
+    let lab = Compressing::open(device, &options("zlib:1", true));
+    let mut written = Vec::new();
+    for number in 0.. {
+        let name = format!("{number}");
+        let Ok(inode) = lab.fs.root().create(name.as_bytes(), 0o644) else { break };
+        let bytes = if number % 3 == 0 { pattern(number, 200_000) } else { text(number, 200_000) };
+        let file = inode.open().unwrap();
+        let len = (0..bytes.len())
+            .step_by(50_000)
+            .take_while(|at| file.write_all_at(&bytes[*at..][..50_000], *at as u64).is_ok());
+        let len = len.count() * 50_000;
+        written.push((name, bytes[..len].to_vec()));
+        if len < bytes.len() {
+            break;
+        }
+        if number % 5 == 0 {
+            file.sync_all().unwrap();
+        }
+    }
+    assert!(written.len() > 100, "{} files", written.len());
+    lab.fs.commit().unwrap();
+    let lab = lab.reopened();
+    for (name, bytes) in written {
+        assert!(lab.fs.read(&name).unwrap()[..bytes.len()] == bytes, "{name}");
+    }
+    lab.fs.close().unwrap();
+}

@@ -28,7 +28,7 @@ use crate::data::cache::dirty::{Delta, DirtyRun};
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::reservation::{DelallocReserved, merge};
 use crate::data::units::{EXTENT_MAX, Times};
-use crate::data::writeback::compress::{self, Compressed, FileCompression, compression_of};
+use crate::data::writeback::compress::{self, Chunk, Compressed, FileCompression, compression_of};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::nocow;
 use crate::data::writeback::write_extent::{
@@ -121,8 +121,16 @@ impl<'a> FileJob<'a> {
             |transactions: &Arc<TransactionManager>| transactions.volume().geometry().checksum_kind;
         let checksums = source.transactions.as_ref().filter(|_| source.checksummed).map(kind);
         let item = pages.inode().item();
-        let (failed, compression, is_incompressible) = (None, None, false);
-        Self { pages, origin, item, checksums, reserved, failed, compression, is_incompressible }
+        Self {
+            pages,
+            origin,
+            item,
+            checksums,
+            reserved,
+            failed: None,
+            compression: None,
+            is_incompressible: false,
+        }
     }
 
     /// Sets how new extents are compressed. Data of a caller's buffer is not.
@@ -262,7 +270,8 @@ impl<'a> WritebackBatch<'a> {
     /// Compresses runs of files that are compressed, and allocates space for what became shorter;
     /// returns the runs that are written as they are.
     fn compress(&mut self, runs: NumberedRuns, loads: &mut [FileExtents]) -> NumberedRuns {
-        let (mut chunks, mut plain) = (Vec::new(), NumberedRuns::new());
+        let mut chunks = Vec::new();
+        let mut plain = NumberedRuns::new();
         for (load, run) in runs {
             match self.jobs[loads[load].job].compression {
                 Some(how) => compress::split(load, run, how, &mut chunks),
@@ -281,7 +290,7 @@ impl<'a> WritebackBatch<'a> {
             loads.iter_mut().zip(counts).map(|(load, n)| self.reserve_extents(load, n)).collect();
         let mut streams = Vec::new();
         for (chunk, result) in chunks.into_iter().zip(results) {
-            let (load, run) = (chunk.file, chunk.run);
+            let Chunk { file: load, run, .. } = chunk;
             match result {
                 Compressed::Stream(algorithm, stream) if has_space[load] => {
                     streams.push(CompressedRun { load, run, algorithm, stream });
@@ -319,7 +328,8 @@ impl<'a> WritebackBatch<'a> {
         plain: &mut NumberedRuns,
     ) {
         let mut left = runs.iter().map(|run| run.stream.len() as u64).sum::<u64>();
-        let (mut at, mut room) = (0, 0);
+        let mut at = 0;
+        let mut room = 0;
         for CompressedRun { load, run, algorithm, stream } in runs {
             let len = stream.len() as u64;
             if len > room {

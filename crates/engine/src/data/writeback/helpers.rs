@@ -37,8 +37,7 @@ impl Helpers {
 
     fn take(&self, wanted: usize) -> Permit<'_> {
         let rest = |free: usize| free.checked_sub(wanted.min(free));
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let free = self.free.fetch_update(set, fetch, rest).unwrap_or(0);
+        let free = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).unwrap_or(0);
         Permit { helpers: self, count: wanted.min(free) }
     }
 
