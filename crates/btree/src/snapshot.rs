@@ -65,7 +65,7 @@ impl SearchContext<'_> {
             })?;
         let generation = source.generation();
         let new_root = Root { logical: copied.header().logical, level: header.level, generation };
-        let copy = Tree::new(store, id, new_root);
+        let copy = store.tree(id, new_root);
         SearchContext { tree: &copy, ..self }.reference_children(&copied, true, ChildRefs::Tree);
         tree.set_last_snapshot(generation);
         copy.set_last_snapshot(generation);

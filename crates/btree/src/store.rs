@@ -9,6 +9,7 @@ use userbtrfs_volume::{MirrorError, NodeBytes, ReadError, TreeBlock, Volume};
 use crate::cache::Cache;
 use crate::dirty::DirtyNodes;
 use crate::source::{BlockSource, NoSpace};
+use crate::tree::{Root, Tree};
 use crate::{Node, NodeRef};
 
 /// The nodes of a volume. It reads the volume, and never writes to it.
@@ -77,8 +78,13 @@ impl NodeStore {
         Self { has_hand_made_locks: true, ..self }
     }
 
+    /// Returns the handle of an existing tree, whose blocks are in this store.
+    pub fn tree(&self, id: TreeId, root: Root) -> Tree {
+        Tree::of_anchor(id, self.new_lock(Tree::anchor_label(id), root))
+    }
+
     /// Creates the lock of a block, or of the root of a tree.
-    pub(crate) fn new_lock<T>(&self, label: BlockLabel, value: T) -> TreeLock<T> {
+    fn new_lock<T>(&self, label: BlockLabel, value: T) -> TreeLock<T> {
         #[cfg(feature = "experiments")]
         if self.has_hand_made_locks {
             return TreeLock::hand_made(label, value);

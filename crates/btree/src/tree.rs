@@ -4,8 +4,6 @@ use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
 use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use userbtrfs_sync::{BlockLabel, Nesting, TreeLock};
 
-use crate::store::NodeStore;
-
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -37,19 +35,23 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates the handle of an existing tree, whose blocks are in `store`.
-    pub fn new(store: &NodeStore, id: TreeId, root: Root) -> Self {
-        let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
+    /// Creates the handle of an existing tree; `anchor` has the label of [`Self::anchor_label`].
+    pub(crate) fn of_anchor(id: TreeId, anchor: TreeLock<Root>) -> Self {
         let last_snapshot = AtomicU64::new(0);
         let blocks = AtomicI64::new(0);
         Self {
             id,
-            anchor: store.new_lock(label, root),
+            anchor,
             last_snapshot,
             blocks,
             #[cfg(debug_assertions)]
             searches: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the label of the lock of the root of tree `id`.
+    pub(crate) fn anchor_label(id: TreeId) -> BlockLabel {
+        BlockLabel { owner: id.0, level: MAX_LEVEL + 1 }
     }
 
     /// Returns the root. The caller holds no tree lock.

@@ -32,7 +32,7 @@ impl Tree {
         })?;
         let generation = source.generation();
         let logical = root.header().logical;
-        let tree = Self::new(store, id, Root { logical, level: 0, generation });
+        let tree = store.tree(id, Root { logical, level: 0, generation });
         tree.grew(1);
         Ok(tree)
     }

@@ -32,6 +32,8 @@ mod commits;
 mod full_commit;
 #[cfg(all(test, loom))]
 mod loom_models;
+#[cfg(feature = "experiments")]
+mod range_locks;
 mod stats;
 mod writer;
 

@@ -45,8 +45,8 @@ impl TreeRoots {
             level: superblock.chunk_root_level,
             generation: superblock.chunk_root_generation,
         };
-        let roots = Arc::new(Tree::new(&store, TreeId::ROOT, root));
-        let chunks = Arc::new(Tree::new(&store, TreeId::CHUNK, chunk_root));
+        let roots = Arc::new(store.tree(TreeId::ROOT, root));
+        let chunks = Arc::new(store.tree(TreeId::CHUNK, chunk_root));
         let known = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)];
         Self { store, roots, found: Mutex::new(Class::CacheShard, known.into_iter().collect()) }
     }
@@ -67,7 +67,7 @@ impl TreeRoots {
             return Ok(Arc::clone(tree));
         }
         let item = self.root_item(id)?.ok_or(Error::NoTree(id))?;
-        let tree = Arc::new(Tree::new(&self.store, id, Root::from(&item)));
+        let tree = Arc::new(self.store.tree(id, Root::from(&item)));
         tree.set_last_snapshot(item.last_snapshot);
         Ok(Arc::clone(self.found.lock().entry(id).or_insert(tree)))
     }
@@ -76,7 +76,7 @@ impl TreeRoots {
     /// the last commit is the one in memory.
     pub(crate) fn dead_tree(&self, id: TreeId, item: &RootItem) -> Arc<Tree> {
         let found = self.found.lock().get(&id).cloned();
-        found.unwrap_or_else(|| Arc::new(Tree::new(&self.store, id, Root::from(item))))
+        found.unwrap_or_else(|| Arc::new(self.store.tree(id, Root::from(item))))
     }
 
     /// Removes a tree from memory that has no root item any more.

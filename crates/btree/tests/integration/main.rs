@@ -50,7 +50,7 @@ impl Forest {
     }
 
     fn tree(&self, store: &NodeStore) -> Tree {
-        Tree::new(store, TreeId::FS, self.root)
+        store.tree(TreeId::FS, self.root)
     }
 }
 

@@ -190,7 +190,7 @@ impl Grove {
         let mut root = TreeBlock::empty(self.bytes(), &new, self.geometry(), uuid::Uuid::nil());
         root.insert_item(0, key, b"first");
         self.write(root);
-        let tree = Tree::new(&self.store, owner, Root { logical, level: 0, generation });
+        let tree = self.store.tree(owner, Root { logical, level: 0, generation });
         self.trees.push((tree, BTreeMap::from([(key, b"first".to_vec())])));
         self.commit();
     }
@@ -249,7 +249,7 @@ impl Grove {
         }
         let level = old.level;
         self.write(copy);
-        let tree = Tree::new(&self.store, owner, Root { logical, level, generation });
+        let tree = self.store.tree(owner, Root { logical, level, generation });
         tree.set_last_snapshot(generation);
         self.trees[number].0.set_last_snapshot(generation);
         self.trees.push((tree, items));
@@ -666,8 +666,7 @@ fn split_of_a_full_tree_of_the_maximum_height_fails() {
             below.insert_child(slot, &pointer);
         }
     }
-    let tree =
-        Tree::new(&grove.store, owner, Root { logical: child, level: MAX_LEVEL, generation });
+    let tree = grove.store.tree(owner, Root { logical: child, level: MAX_LEVEL, generation });
     let mut edit = [ItemEdit::Put(key(2), vec![1; 3000])];
     let failed = tree.apply(&grove.store, &grove.books, &mut edit);
     assert!(matches!(failed, Err(EditError::TooHigh(id)) if id == owner), "{failed:?}");

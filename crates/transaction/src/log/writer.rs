@@ -20,6 +20,8 @@ use super::blocks::{DroppedBlocks, LogBlocks, LogSource};
 use super::checksums::{self, LoggedChecksums};
 use super::commits::{LogCommits, PendingIo};
 use super::full_commit::{FullCommitReason, LogFailure};
+#[cfg(feature = "experiments")]
+use super::range_locks::RangeLocks;
 use super::stats::{Counts, LogStats};
 use crate::commit::Handle;
 use crate::context::TransactionContext;
@@ -43,7 +45,7 @@ pub(crate) struct SubvolumeLogs {
     pub(super) counts: Counts,
     chunk_tree_uuid: Uuid,
     #[cfg(feature = "experiments")]
-    locked_checksums: experiments::RangeLocks,
+    locked_checksums: RangeLocks,
 }
 
 /// The log trees of the running transaction.
@@ -94,7 +96,7 @@ impl SubvolumeLogs {
             counts: Counts::default(),
             chunk_tree_uuid,
             #[cfg(feature = "experiments")]
-            locked_checksums: experiments::RangeLocks::new(),
+            locked_checksums: RangeLocks::new(),
         })
     }
 

@@ -109,7 +109,7 @@ impl Gatherer<'_> {
         let before = self.unread.len();
         let leaves = self.leaves(Some(subvolume), root)?;
         let gaps = self.unread[before..].iter().map(|unread| unread.keys).collect();
-        let tree = Tree::new(self.transactions.tree_roots().store(), TreeId::TREE_LOG, root);
+        let tree = self.transactions.tree_roots().store().tree(TreeId::TREE_LOG, root);
         Ok(Some(LogTree { subvolume, gaps, tree, leaves }))
     }
 

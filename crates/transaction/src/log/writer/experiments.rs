@@ -5,11 +5,9 @@
 //! 2. S2: the checksums of each extent are removed from the log and added again, in two changes of
 //!    the tree, while their range is locked. What the log has of them is not tracked in memory.
 
-use std::ops::Range;
-
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{Key, Logical, TreeId};
-use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+use userbtrfs_sync::Arc;
 
 use super::{LogWriter, SubvolumeLogs};
 use crate::checksums::{self, Form};
@@ -79,70 +77,5 @@ impl Items for LogItems<'_, '_> {
 impl EditItems for LogItems<'_, '_> {
     fn apply(&mut self, changes: Changes) -> Result<()> {
         self.writer.change(self.tree, &mut changes.into_edits())
-    }
-}
-
-/// Locks of ranges of addresses.
-pub(super) struct RangeLocks {
-    locked: Mutex<Vec<Range<u64>>>,
-    unlocked: Condvar,
-}
-
-/// A locked range, until it is dropped.
-struct LockedRange<'a> {
-    locks: &'a RangeLocks,
-    range: Range<u64>,
-}
-
-impl RangeLocks {
-    pub(super) fn new() -> Self {
-        let locked = Mutex::new(Class::DelayedRefs, Vec::new());
-        Self { locked, unlocked: Condvar::new() }
-    }
-
-    /// Waits until no locked range overlaps this one, and locks it.
-    fn lock(&self, range: Range<u64>) -> LockedRange<'_> {
-        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
-        let mut locked = self.locked.lock();
-        while locked.iter().any(overlaps) {
-            self.unlocked.wait(&mut locked);
-        }
-        locked.push(range.clone());
-        drop(locked);
-        LockedRange { locks: self, range }
-    }
-}
-
-impl Drop for LockedRange<'_> {
-    fn drop(&mut self) {
-        self.locks.locked.lock().retain(|range| *range != self.range);
-        self.locks.unlocked.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn range_is_locked_only_after_overlapping_one_is_unlocked() {
-        let locks = RangeLocks::new();
-        let first = locks.lock(10..20);
-        drop(locks.lock(20..30));
-        thread::scope(|scope| {
-            let (locked, is_locked) = channel();
-            let locks = &locks;
-            scope.spawn(move || {
-                let _second = locks.lock(19..21);
-                locked.send(()).expect("the test waits for it");
-            });
-            assert!(is_locked.recv_timeout(Duration::from_millis(50)).is_err());
-            drop(first);
-            is_locked.recv().expect("it gets the range");
-        });
     }
 }
