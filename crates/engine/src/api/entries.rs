@@ -189,7 +189,8 @@ impl Dir {
         let renamed = ops::rename(namespace, (from, name), (to, new_name), kind);
         #[cfg(feature = "experiments")]
         if renamed.is_ok() {
-            return super::experiments::renamed((self, name), (to_dir, new_name));
+            let exchanges = mode == RenameMode::Exchange;
+            return super::experiments::renamed((self, name), (to_dir, new_name), exchanges);
         }
         match renamed {
             // One of the names is that of a subvolume, or the directories are in different ones.

@@ -5,19 +5,19 @@ use super::{Dir, Error, Result};
 
 /// Writes the log if this new name in `dir` concerns it. The caller holds no lock.
 pub(super) fn linked(dir: &Dir, name: &[u8]) -> Result<()> {
-    log_name(dir, name, dir)
+    log_name((dir, name), dir, false)
 }
 
 /// Writes the log if a rename from one directory and name to another concerns it. The caller holds
 /// no lock.
-pub(super) fn renamed(from: (&Dir, &[u8]), to: (&Dir, &[u8])) -> Result<()> {
-    log_name(to.0, to.1, from.0)?;
+pub(super) fn renamed(from: (&Dir, &[u8]), to: (&Dir, &[u8]), exchanges: bool) -> Result<()> {
+    log_name(to, from.0, exchanges)?;
     // The inode that was exchanged, or the whiteout.
-    log_name(from.0, from.1, to.0)
+    log_name(from, to.0, exchanges)
 }
 
 /// Writes the log if the inode of this name is in it, or the directory, or the one that it left.
-fn log_name(dir: &Dir, name: &[u8], left: &Dir) -> Result<()> {
+fn log_name((dir, name): (&Dir, &[u8]), left: &Dir, exchanges: bool) -> Result<()> {
     let Some(log) = &dir.inode().inner().log else { return Ok(()) };
     let inode = match dir.lookup(name) {
         Ok(inode) => inode.id(),
@@ -25,5 +25,8 @@ fn log_name(dir: &Dir, name: &[u8], left: &Dir) -> Result<()> {
         Err(error) => return Err(error),
     };
     let dirs = [dir.inode().id(), left.inode().id()];
-    if inode.subvolume == dirs[0].subvolume { log.sync_new_name(inode, &dirs) } else { Ok(()) }
+    if inode.subvolume != dirs[0].subvolume {
+        return Ok(());
+    }
+    log.sync_new_name(inode, &dirs, exchanges)
 }

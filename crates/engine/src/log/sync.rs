@@ -142,12 +142,15 @@ impl Log {
     }
 
     /// Makes an inode durable by a plan that is made in the running transaction.
-    fn sync_planned<'w>(
+    fn sync_planned<'w, F>(
         &self,
         inode: InodeId,
         mut waiting: Waiting<'_, 'w>,
-        plan: impl for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
-    ) -> Result<()> {
+        plan: F,
+    ) -> Result<()>
+    where
+        F: for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
+    {
         let (amount, left) = self.log_and_wait(&mut waiting, plan)?;
         let (how, done) = match left {
             RemainingWork::Nothing if amount.items == 0 => (SyncOutcome::Unchanged, Ok(())),
@@ -177,11 +180,14 @@ impl Log {
 
     /// Does the part of a sync that runs in the transaction; afterwards the inode's data is written
     /// and added to its file. Returns what was put into the log, and the remaining work.
-    fn log_and_wait<'w>(
+    fn log_and_wait<'w, F>(
         &self,
         waiting: &mut Waiting<'_, 'w>,
-        plan: impl for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
-    ) -> Result<(LogVolume, RemainingWork)> {
+        plan: F,
+    ) -> Result<(LogVolume, RemainingWork)>
+    where
+        F: for<'a> FnOnce(&'a Self, &'a Handle<'a>, Option<&OrderedExtents<'w>>) -> SyncPlan<'a>,
+    {
         let handle = self.transactions.start(HandleKind::Writing)?;
         let commit = |failure| RemainingWork::Commit(handle.generation(), failure);
         let next = plan(self, &handle, waiting.data.as_deref());

@@ -1,7 +1,9 @@
 //! The experiments S1 and S3 of docs/seeds.md.
 //!
 //! 1. S1: the log commit of a new name is written like that of an fsync: with the inode as one that
-//!    must merely exist. If it cannot be logged, the transaction is committed.
+//!    must merely exist. If it cannot be logged, the transaction is committed; so it is after an
+//!    exchange of names, since an fsync of the directory would commit
+//!    ([`FullCommitReason::NameMoved`]).
 //! 2. S3: the delayed items of a file are in its subvolume tree before the file is logged, like
 //!    those of a flush. The log has what is in memory all the same, but more of it: see
 //!    [`InodeLogger::state_as_known`].
@@ -20,12 +22,22 @@ use crate::units::sector_end;
 impl Log {
     /// In S1, makes a new name of an inode durable if the inode, or one of these directories, is in
     /// the log of the running transaction.
-    pub(crate) fn sync_new_name(&self, inode: InodeId, dirs: &[InodeId]) -> Result<()> {
+    pub(crate) fn sync_new_name(
+        &self,
+        inode: InodeId,
+        dirs: &[InodeId],
+        exchanges: bool,
+    ) -> Result<()> {
         if !self.transactions.runs(Experiment::S1) {
             return Ok(());
         }
         let waiting = Waiting { nodes: &self.nodes, data: None, clock: self.fsync_tracer.clock() };
-        self.sync_planned(inode, waiting, |log, handle, _| log.log_new_name(handle, inode, dirs))
+        self.sync_planned(inode, waiting, |log, handle, _| {
+            match log.log_new_name(handle, inode, dirs) {
+                SyncPlan::Log(_) if exchanges => SyncPlan::Commit(FullCommitReason::NameMoved),
+                plan => plan,
+            }
+        })
     }
 
     fn log_new_name<'a>(
@@ -72,8 +84,8 @@ impl<'w> InodeLogger<'_, 'w> {
     }
 
     /// Returns the state by which an inode is logged. In S3 it is that of a file of which the log
-    /// may have any item, all out of date: so the log is searched for what to replace, and all names
-    /// and extended attributes are logged.
+    /// may have any item, all out of date: so the log is searched for items to replace, and all
+    /// names and extended attributes are logged.
     pub(in crate::log) fn state_as_known(
         &self,
         inode: &Inode,
@@ -94,7 +106,8 @@ impl<'w> InodeLogger<'_, 'w> {
         inode.kind() == FileKind::Regular && self.nodes.transactions().is_ok_and(runs)
     }
 
-    /// In S3, adds the ranges of all extents of a file whose items are in the leaf of its inode item.
+    /// In S3, adds the ranges of all extents of a file whose items are in the leaf of its inode
+    /// item.
     pub(in crate::log) fn add_extents_of_leaf(
         &self,
         inode: &Inode,
@@ -103,7 +116,8 @@ impl<'w> InodeLogger<'_, 'w> {
         if !self.logs_whole_leaf(inode) {
             return Ok(());
         }
-        let (store, number) = (self.nodes.tree_roots().store(), inode.id().number);
+        let store = self.nodes.tree_roots().store();
+        let number = inode.id().number;
         let first = Key::new(number, ItemKind::INODE_ITEM, 0);
         let cursor = Cursor::seek(store, inode.tree(), &first, ReadAhead::Off);
         let cursor = cursor.map_err(|_| FullCommitReason::Failed)?;
