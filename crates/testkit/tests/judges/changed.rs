@@ -27,6 +27,8 @@ use super::{Unpacked, assert_none, is_torture, open, seed};
 const IMAGES: &[&str] = &[
     "shared",
     "subvolumes",
+    "snapshots",
+    "half-dropped-shared",
     "links",
     "names",
     "xattrs",
