@@ -191,9 +191,9 @@ impl Actor {
             | Operation::Append { object, .. }
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
-            | Operation::Sync { object } => {
-                self.on_file(object, |file| data::change(file, operation))
-            }
+            | Operation::Sync { object } => self
+                .on_file(object, |file| data::change(file, operation))
+                .map_err(|errno| if self.is_read_only(object) { Errno::ROFS } else { errno }),
             Operation::SetXattr { object, name, value, kind } => {
                 let inode = self.inode(object)?;
                 check_xattr(&inode, name.as_slice(), value.as_slice().len())?;

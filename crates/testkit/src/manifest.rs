@@ -159,16 +159,20 @@ impl Manifest {
     }
 
     /// Returns the part of the manifest below a directory, as if that were the root, and finds hard
-    /// links again. All of it must be in one subvolume. Empty if this path (`/a/b`) does not exist.
+    /// links again. Empty if this path (`/a/b`) does not exist.
     #[must_use]
     pub fn below(&self, dir: &[u8]) -> Manifest {
+        // The subvolumes are not known here, so each group of links counts as one.
+        let mut groups: HashMap<&Bytes, u64> = HashMap::new();
         let part = self.entries.iter().filter_map(|entry| {
             let path: Bytes = match entry.path.as_slice().strip_prefix(dir)? {
                 [] => b"/".into(),
                 below @ [b'/', ..] => below.into(),
                 _ => return None,
             };
-            Some((SubvolumeId(0), Entry { path, link: None, ..entry.clone() }))
+            let next = groups.len() as u64;
+            let group = groups.entry(entry.link.as_ref().unwrap_or(&entry.path)).or_insert(next);
+            Some((SubvolumeId(*group), Entry { path, link: None, ..entry.clone() }))
         });
         Self::new(part.collect())
     }

@@ -40,6 +40,10 @@ const XATTR_HEADER: u32 = 30;
 /// The maximum length of a symlink target with any node size, in bytes: `PATH_MAX` without the NUL.
 const TARGET_MAX: usize = 4095;
 
+/// Whether a snapshot that userbtrfs makes within its own source has its own name, as an empty
+/// directory. In a snapshot by Linux that name is missing.
+const OUR_SNAPSHOT_HAS_OWN_NAME: bool = true;
+
 /// The number of a file of a model, which is never reused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(Id);
@@ -61,7 +65,7 @@ impl Model {
     /// Creates an empty filesystem with this node size in bytes, used by userbtrfs.
     pub fn new(node_size: u32) -> Self {
         let model = Self::of_linux(node_size);
-        Self { snapshot_has_own_name: subvolumes::OUR_SNAPSHOT_HAS_OWN_NAME, ..model }
+        Self { snapshot_has_own_name: OUR_SNAPSHOT_HAS_OWN_NAME, ..model }
     }
 
     /// Creates an empty filesystem with this node size in bytes, used by Linux.

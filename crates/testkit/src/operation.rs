@@ -19,6 +19,7 @@
 
 mod choices;
 mod data;
+mod drivers;
 mod generator;
 mod names;
 mod shrink;

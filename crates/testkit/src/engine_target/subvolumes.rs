@@ -25,18 +25,26 @@ impl Actor {
             Operation::Snapshot { source, path, read_only } => {
                 let source = self.inode(&Object::Path(source.clone()))?;
                 let (dir, name) = self.parent(path.as_slice())?;
-                let source = subvolume_at(&source).ok_or(Errno::INVAL)?;
+                let source = subvolume_at(&source)?;
                 outcome(dir.snapshot(name, source, *read_only).map(drop))
             }
             Operation::SetReadOnly { path, read_only } => {
                 let subvolume = self.inode(&Object::Path(path.clone()))?;
-                let subvolume = subvolume_at(&subvolume).ok_or(Errno::INVAL)?;
+                let subvolume = subvolume_at(&subvolume)?;
                 outcome(self.filesystem.set_subvolume_read_only(subvolume, *read_only))?;
                 self.open_again(subvolume)
             }
             Operation::DeleteSubvolume { path } => self.delete(path.as_slice(), delete_subvolume),
             other => unreachable!("{other} is of no subvolume"),
         }
+    }
+
+    /// Returns whether an object is a file in a read-only subvolume: Linux does not open it for
+    /// writing.
+    pub(super) fn is_read_only(&self, object: &Object) -> bool {
+        let Ok(inode) = self.inode(object) else { return false };
+        let subvolume = || self.filesystem.subvolume(inode.id().subvolume);
+        kind(&inode) == Ok(FileKind::Regular) && subvolume().is_ok_and(|it| it.is_read_only())
     }
 
     /// Opens the files of a subvolume again: one that was written to can still be written to if the
@@ -59,7 +67,10 @@ impl Actor {
         act: impl FnOnce(&Dir, &[u8]) -> Outcome,
     ) -> Outcome {
         let (dir, name) = self.parent(path)?;
-        let deleted = dir.lookup(name).ok().and_then(|inode| subvolume_at(&inode));
+        let deleted = match subvolume_at(&outcome(dir.lookup(name))?) {
+            Err(Errno::INVAL) => None,
+            deleted => Some(deleted?),
+        };
         act(&dir, name)?;
         self.handles.retain(|_, handle| Some(handle.inode.id().subvolume) != deleted);
         Ok(())
@@ -67,9 +78,9 @@ impl Actor {
 }
 
 /// Returns the subvolume whose root directory this is.
-fn subvolume_at(inode: &Inode) -> Option<TreeId> {
-    let is_dir = kind(inode) == Ok(FileKind::Directory);
-    (is_dir && inode.id().number == ROOT).then_some(inode.id().subvolume)
+fn subvolume_at(inode: &Inode) -> Outcome<TreeId> {
+    let is_root = kind(inode)? == FileKind::Directory && inode.id().number == ROOT;
+    if is_root { Ok(inode.id().subvolume) } else { Err(Errno::INVAL) }
 }
 
 fn delete_subvolume(dir: &Dir, name: &[u8]) -> Outcome {

@@ -11,10 +11,6 @@ use super::inode::{Inode, Node, ROOT};
 use super::naming::Place;
 use super::{Id, Model, Name, NodeId, Outcome};
 
-/// Whether a snapshot that userbtrfs makes within its own source has its own name, as an empty
-/// directory. In a snapshot by Linux that name is missing.
-pub(crate) const OUR_SNAPSHOT_HAS_OWN_NAME: bool = true;
-
 /// The mode of the directory that a snapshot has in place of a subvolume.
 const STUB_MODE: u32 = 0o755;
 

@@ -4,12 +4,16 @@ use crate::manifest::{Kind, Mode, Time};
 use crate::model::Model;
 use crate::random::Random;
 
+use super::drivers::Drivers;
 use super::names::NAME_MAX;
-use super::subvolumes::Drivers;
-use super::{Object, join};
+use super::{Object, Operation, join};
 
 /// The number of handles.
 const HANDLES: u64 = 4;
+
+/// A function that draws an operation of one kind.
+pub(super) type Draw = fn(&mut Choices) -> Operation;
+
 /// The state that operations are drawn from.
 pub(super) struct Choices {
     pub(super) random: Random,

@@ -11,13 +11,10 @@ use crate::manifest::{Bytes, Kind};
 use crate::model::Model;
 use crate::random::Random;
 
-use super::choices::{Choices, is_dir, is_file, is_no_dir};
+use super::choices::{Choices, Draw, is_dir, is_file, is_no_dir};
 use super::{Attributes, Operation, RenameKind, XattrKind, data, join, names, subvolumes};
 
-pub use super::subvolumes::Drivers;
-
-/// A function that draws an operation of one kind.
-pub(super) type Draw = fn(&mut Choices) -> Operation;
+pub use super::drivers::Drivers;
 
 /// The kinds that are always drawn, with their weights; without them nothing could be changed.
 const ALWAYS: &[(u64, Draw)] = &[(10, create), (6, mkdir), (8, unlink), (3, rmdir)];

@@ -4,8 +4,8 @@ use rustix::io::Errno;
 
 use crate::model::{End, Model};
 
-use super::choices::{Choices, is_dir};
-use super::generator::Draw;
+use super::choices::{Choices, Draw, is_dir};
+use super::drivers::Drivers;
 use super::{Operation, RenameKind, split};
 
 /// The kinds of operations, with their weights.
@@ -16,27 +16,6 @@ pub(super) const KINDS: [(u64, Draw); 4] =
 const SUBVOLUMES_MAX: usize = 6;
 /// The maximum number of inodes of a filesystem with another snapshot.
 const INODES_MAX: usize = 1500;
-
-/// The drivers that execute a stream of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drivers {
-    /// Linux alone.
-    Linux,
-    /// userbtrfs alone: no operation that it answers unlike Linux.
-    Ours,
-    /// Both in turns: also no snapshot that they make differently.
-    Both,
-}
-
-impl Drivers {
-    /// Returns the model of an empty filesystem that these drivers use.
-    pub(super) fn model(self, node_size: u32) -> Model {
-        match self {
-            Self::Linux => Model::of_linux(node_size),
-            Self::Ours | Self::Both => Model::new(node_size),
-        }
-    }
-}
 
 impl Choices {
     /// Draws the path of a subvolume; sometimes, any path.

@@ -133,7 +133,11 @@ fn judge(acted: &Acted, state: &State) -> Result<()> {
 fn judge_removal(empty: &SparseImage, state: &State) -> Result<()> {
     let mut target = EngineTarget::on_device(Arc::new(state.image.to_device()))?;
     delete_subvolumes(target.filesystem())?;
-    target.filesystem().root().remove_content().context("removing all")?;
+    let root = target.filesystem().root();
+    root.remove_content().context("removing all")?;
+    for (name, _) in root.inode().xattrs()? {
+        root.inode().remove_xattr(&name)?;
+    }
     target.reopen();
     ensure!(target.manifest().entries().len() == 1, "something is left");
     let left = used(target.filesystem())?;
