@@ -26,7 +26,9 @@ const ENTRY_BYTES: usize = 8;
 
 /// Tags of entries.
 const OWNER: u16 = 0x01;
+const USER: u16 = 0x02;
 const OWNING_GROUP: u16 = 0x04;
+const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
@@ -43,7 +45,58 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
+/// The user and the groups of a process that accesses an inode.
+#[derive(Clone, Debug)]
+pub struct Accessor {
+    /// The user.
+    pub user: u32,
+    /// All groups, in any order.
+    pub groups: Vec<u32>,
+}
+
+/// The user and the group that an inode belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+}
+
 impl Acl {
+    /// Returns the list that is equivalent to the permissions of a mode.
+    pub fn of_mode(mode: u32) -> Self {
+        let entry = |tag| Entry { tag, permissions: 0, id: u32::MAX };
+        Self([OWNER, OWNING_GROUP, OTHERS].map(entry).to_vec()).with_mode(mode)
+    }
+
+    /// Returns whether an accessor has all permissions in `wanted`: 4 to read, 2 to write, 1 to
+    /// execute. The first entry that matches decides: that of the owner, of a named user, of any of
+    /// the groups, of others. The mask limits those of named users and of groups.
+    pub fn grants(&self, accessor: &Accessor, owner: Owner, wanted: u16) -> bool {
+        let find = |tag| self.0.iter().find(|entry| entry.tag == tag);
+        let allows = |permissions: u16| permissions & wanted == wanted;
+        let mask = find(MASK).map_or(u16::MAX, |entry| entry.permissions);
+        let is_allowed = |entry: &Entry| allows(entry.permissions & mask);
+        if accessor.user == owner.user {
+            return find(OWNER).is_some_and(|entry| allows(entry.permissions));
+        }
+        let is_user = |entry: &&Entry| entry.tag == USER && entry.id == accessor.user;
+        if let Some(named) = self.0.iter().find(is_user) {
+            return is_allowed(named);
+        }
+        let is_group = |entry: &&Entry| match entry.tag {
+            OWNING_GROUP => accessor.groups.contains(&owner.group),
+            GROUP => accessor.groups.contains(&entry.id),
+            _ => false,
+        };
+        let mut groups = self.0.iter().filter(is_group).peekable();
+        if groups.peek().is_some() {
+            return groups.any(is_allowed);
+        }
+        find(OTHERS).is_some_and(|entry| allows(entry.permissions))
+    }
+
     /// Parses the value of an attribute; `None` if it is no access list.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_at_checked(HEAD_BYTES)?;
@@ -175,5 +228,34 @@ mod tests {
         assert_eq!(inherited.mode(), 0o640);
         assert_eq!(with_user().inherited(0o777), with_user());
         assert_eq!(mode_with(0o2644, &inherited), 0o2640);
+    }
+
+    #[test]
+    fn first_matching_entry_decides_on_access() {
+        const OWN: Owner = Owner { user: 1, group: 10 };
+        let may = |acl: &Acl, user, groups: &[u32], wanted| {
+            acl.grants(&Accessor { user, groups: groups.to_vec() }, OWN, wanted)
+        };
+        let mode = Acl::of_mode(0o754);
+        assert_eq!(mode.mode(), 0o754);
+        assert!(may(&mode, 1, &[], 7) && may(&mode, 2, &[10], 5) && may(&mode, 2, &[], 4));
+        assert!(!may(&mode, 2, &[10], 2) && !may(&mode, 2, &[], 1));
+        // The class of the owner, or of the group, decides even if others may do more.
+        let inverted = Acl::of_mode(0o017);
+        assert!(!may(&inverted, 1, &[10], 1) && !may(&inverted, 2, &[10], 2));
+        assert!(may(&inverted, 2, &[11], 7));
+        // User 2 has 6, group 20 has 7, group 21 nothing; the mask is 5.
+        let named = acl(&[
+            (1, 7, NOBODY),
+            (2, 6, 2),
+            (4, 0, NOBODY),
+            (8, 7, 20),
+            (8, 0, 21),
+            (16, 5, NOBODY),
+            (32, 7, NOBODY),
+        ]);
+        assert!(may(&named, 2, &[20], 4) && !may(&named, 2, &[20], 2) && !may(&named, 2, &[20], 1));
+        assert!(may(&named, 3, &[21, 20], 5) && !may(&named, 3, &[20], 2));
+        assert!(!may(&named, 3, &[10], 1) && !may(&named, 3, &[21], 1) && may(&named, 3, &[], 7));
     }
 }
