@@ -120,9 +120,9 @@ impl Filesystem {
 
 /// Subvolumes in a directory.
 impl Dir {
-    /// Creates an empty subvolume with these permissions, and returns its root directory. It
-    /// inherits access lists and properties as a new directory does, but neither flags nor the
-    /// group. Durable with the next commit.
+    /// Creates an empty subvolume with these permissions, less the umask of the handle, and returns
+    /// its root directory. Its owner is that of new inodes; it inherits properties from the
+    /// subvolume that contains it, and nothing else. Durable with the next commit.
     ///
     /// # Errors
     /// [`Error::Exists`] if the name exists, [`Error::NoSpace`], and those of a new directory.

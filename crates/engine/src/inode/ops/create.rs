@@ -269,19 +269,6 @@ impl NewInode<'_> {
         self.xattrs.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 
-    /// Returns the attributes of a subvolume's root directory. As in Linux, it inherits no flags
-    /// from the directory of its name, and neither the group nor the set-group-id bit.
-    pub(in crate::inode) fn item_of_subvolume(
-        &self,
-        mut dir: InodeItem,
-        generation: u64,
-        now: Timestamp,
-    ) -> InodeItem {
-        dir.flags = InodeFlags::empty();
-        dir.mode &= !SET_GROUP_ID;
-        self.item(&dir, generation, now)
-    }
-
     /// Returns the attributes, some of which are inherited from the directory.
     pub(in crate::inode) fn item(
         &self,
@@ -289,14 +276,25 @@ impl NewInode<'_> {
         generation: u64,
         now: Timestamp,
     ) -> InodeItem {
+        let mut item = self.item_alone(generation, now);
+        if parent.mode & SET_GROUP_ID != 0 {
+            item.gid = parent.gid;
+            if item.kind == FileKind::Directory {
+                item.mode |= SET_GROUP_ID;
+            }
+        }
+        item.flags = inherited_flags(parent.flags, item.kind);
+        item
+    }
+
+    /// Returns the attributes of an inode that inherits nothing.
+    pub(in crate::inode) fn item_alone(&self, generation: u64, now: Timestamp) -> InodeItem {
         let kind = self.kind.of_file();
         let (rdev, size) = match self.kind {
             NewKind::File | NewKind::Directory => (0, 0),
             NewKind::Symlink(target) => (0, target.len() as u64),
             NewKind::Special(_, rdev) => (rdev, 0),
         };
-        let of_group = parent.mode & SET_GROUP_ID != 0;
-        let passed_on = if of_group && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
         InodeItem {
             generation,
             transid: generation,
@@ -305,11 +303,11 @@ impl NewInode<'_> {
             block_group: 0,
             nlink: 0,
             uid: self.uid,
-            gid: if of_group { parent.gid } else { self.gid },
-            mode: kind.to_mode() | self.mode & PERMISSIONS | passed_on,
+            gid: self.gid,
+            mode: kind.to_mode() | self.mode & PERMISSIONS,
             kind,
             rdev,
-            flags: inherited_flags(parent.flags, kind),
+            flags: InodeFlags::empty(),
             sequence: 0,
             atime: now,
             ctime: now,

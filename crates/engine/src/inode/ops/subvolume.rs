@@ -23,6 +23,7 @@ use crate::inode::dir::lookup::{check_new_name, find_name, list_some};
 use crate::inode::flush::item_limits::check_room_for_entry;
 use crate::inode::ids::{EMPTY_DIR, ROOT_DIR};
 use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
+use crate::inode::ops::inherit::DefaultAcl;
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, TxnHandle, lock_entries};
 use crate::inode::ops::targets::{check_mutable, directory_to_change};
@@ -107,8 +108,9 @@ fn index_for_subvolume(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Resul
     take_index(&namespace.inodes, dir)
 }
 
-/// Creates an empty subvolume, whose root directory inherits access lists and properties from the
-/// directory of its name as any directory does, and returns its id.
+/// Creates an empty subvolume, and returns its id. As in Linux, its root directory inherits only
+/// properties, those of the subvolume that contains it: no group, no default ACL, and no flags of
+/// the directory of its name.
 pub(crate) fn create_subvolume(
     namespace: &Namespace,
     dir: InodeId,
@@ -118,15 +120,21 @@ pub(crate) fn create_subvolume(
     check_new_name(name)?;
     let parent = directory_to_change(namespace, dir)?;
     check_new_xattrs(&namespace.inodes, new.xattrs)?;
-    let inherited = new.inherited_from(&namespace.inodes, &parent)?;
-    let new = &NewInode { mode: inherited.mode, ..*new };
+    let mode = match new.default_acl {
+        DefaultAcl::Inherited { umask } => new.mode & !umask,
+        DefaultAcl::Ignored => new.mode,
+    };
+    let new = &NewInode { mode, default_acl: DefaultAcl::Ignored, ..*new };
+    let above = InodeId { subvolume: parent.id().subvolume, number: ROOT_DIR };
+    let above = namespace.inodes.inode(above)?;
+    let inherited = new.inherited_from(&namespace.inodes, &above)?;
     let reservation = namespace.inodes.reserve_for_name(ADD_ITEMS)?;
     let _locked = parent.lock_entries();
     let index = index_for_subvolume(namespace, &parent, name)?;
     let reservation = reservation.ok_or(Error::NoSpace)?;
     let operation = Operation::begin(&namespace.inodes)?;
     let created = operation.now;
-    let mut item = new.item_of_subvolume(parent.item(), operation.generation(), created);
+    let mut item = new.item_alone(operation.generation(), created);
     item.nlink = 1;
     let property = inherited.props.give(&mut item).into_iter();
     let xattrs = property.chain(inherited.xattrs()).chain(new.xattrs_given());
