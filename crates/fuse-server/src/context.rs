@@ -21,6 +21,10 @@ pub(crate) struct Context {
     pub(crate) device: PathBuf,
     /// The mount among those of the filesystem.
     pub(crate) member: Member,
+    /// The device number that stat(2) shows for inodes of the mount, if it is known.
+    pub(crate) number: Option<u64>,
+    /// Whether users without rights may delete subvolumes by ioctl, if they own them.
+    pub(crate) users_delete_subvolumes: bool,
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
     pub(crate) ids: NodeIds,
@@ -33,11 +37,22 @@ pub(crate) struct Context {
     checks_flags: OnceLock<bool>,
 }
 
+/// The parts of a mount that its caller knows.
+pub(crate) struct Settings {
+    pub(crate) device: PathBuf,
+    pub(crate) member: Member,
+    pub(crate) number: Option<u64>,
+    pub(crate) users_delete_subvolumes: bool,
+}
+
 impl Context {
-    pub(crate) fn new(filesystem: Filesystem, device: PathBuf, member: Member) -> Self {
+    pub(crate) fn new(filesystem: Filesystem, settings: Settings) -> Self {
+        let Settings { device, member, number, users_delete_subvolumes } = settings;
         Self {
             device,
             member,
+            number,
+            users_delete_subvolumes,
             is_writable: filesystem.is_writable(),
             ids: NodeIds::new(filesystem.root().inode().id()),
             filesystem,

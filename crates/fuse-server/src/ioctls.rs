@@ -1,21 +1,27 @@
-//! Ioctls: the flags of inodes in both of Linux's forms, a sync of everything, the queries of btrfs
-//! tools, and the shutdown.
+//! Ioctls: the flags of inodes in both of Linux's forms, commits, the queries of btrfs tools, the
+//! changes of subvolumes, and the shutdown.
 //!
 //! 1. The kernel first checks an ioctl that changes flags: whether the caller may change them, and
 //!    which of them. It recognizes the ioctl by the whole command, direction and size included: any
 //!    other command arrives here unchecked, and is not supported. (The kernel converts the commands
 //!    of 32-bit programs to these.) Before Linux 5.13 it checked nothing: there, setting flags
 //!    fails.
-//! 2. Each ioctl of btrfs has one form, with the size that `linux/btrfs.h` defines; the rights of
-//!    its caller are checked here.
+//! 2. Each ioctl of btrfs has one form, with the size that `linux/btrfs.h` defines. FUSE passes
+//!    that number of bytes, only in the direction that the command encodes. The rights of its
+//!    caller are checked here.
 
+mod commits;
 mod info;
 mod record;
+mod roots;
 mod search;
+mod subvolume;
 
-use record::Reader;
+use record::{Answer, Reader};
+use subvolume::SubvolumeIoctls;
 use userbtrfs_engine::api::{Filesystem, Inode, InodeFlags};
 use userbtrfs_fuse::{Caller, Errno, Invalidation, Ioctl, NodeId, Request};
+use userbtrfs_sync::atomic::AtomicBool;
 
 use crate::context::Context;
 use crate::errno;
@@ -37,6 +43,20 @@ const INO_LOOKUP: u32 = 0xd000_9412;
 const DEV_INFO: u32 = 0xd000_941e;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
+const INO_LOOKUP_USER: u32 = 0xd000_943e;
+const SNAP_CREATE: u32 = 0x5000_9401;
+const SUBVOL_CREATE: u32 = 0x5000_940e;
+const SNAP_DESTROY: u32 = 0x5000_940f;
+const DEFAULT_SUBVOL: u32 = 0x4008_9413;
+const WAIT_SYNC: u32 = 0x4008_9416;
+const SNAP_CREATE_V2: u32 = 0x5000_9417;
+const SUBVOL_CREATE_V2: u32 = 0x5000_9418;
+const START_SYNC: u32 = 0x8008_9418;
+const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
+const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const SNAP_DESTROY_V2: u32 = 0x5000_943f;
+const SUBVOL_SYNC_WAIT: u32 = 0x4010_9441;
 
 /// `FS_IOC_GETFSLABEL`, `FS_IOC_SETFSLABEL`, and the size of their argument.
 const GET_LABEL: u32 = 0x8100_9431;
@@ -70,28 +90,50 @@ pub(crate) struct IoctlOps<'a> {
 }
 
 impl IoctlOps<'_> {
-    /// Returns the bytes of the answer.
-    pub(crate) fn ioctl(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+    /// Returns whether an ioctl may wait so long that its caller may want to interrupt it.
+    pub(crate) fn may_take_long(it: &Ioctl<'_>) -> bool {
+        it.command == SUBVOL_SYNC_WAIT
+    }
+
+    /// Returns the answer. A long wait ends when `is_interrupted` is set.
+    pub(crate) fn ioctl(
+        &self,
+        request: &Request,
+        it: &Ioctl<'_>,
+        is_interrupted: &AtomicBool,
+    ) -> Result<Answer, Errno> {
         let inode = self.context.inode(request.node);
+        let filesystem = &self.context.filesystem;
+        match it.command {
+            GET_SUBVOL_ROOTREF => roots::get_subvol_rootref(filesystem, &inode, it.input),
+            SUBVOL_SYNC_WAIT => {
+                commits::wait_for_deleted(filesystem, it.input, is_interrupted).map(Answer::from)
+            }
+            _ => self.of_inode(request, &inode, it).map(Answer::from),
+        }
+    }
+
+    /// Answers the ioctls that other filesystems have too, and the commit.
+    fn of_inode(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         match it.command {
             shutdown::COMMAND => shutdown::shut_down(self.context, &request.caller, it.argument),
-            GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
+            GET_FLAGS => Ok(shown(flags(inode)?).to_le_bytes().to_vec()),
             SET_FLAGS | SET_EXTENDED if !self.context.kernel_checks_flags() => Err(Errno::NOTTY),
             SET_FLAGS => {
-                let flags = of_shown(&inode, first_word(it.input)?)?;
-                self.set_flags(request.node, &inode, InodeFlags::all(), flags)
+                let flags = of_shown(inode, first_word(it.input)?)?;
+                self.set_flags(request.node, inode, InodeFlags::all(), flags)
             }
             GET_EXTENDED => {
-                let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();
+                let mut bytes = extended(flags(inode)?).to_le_bytes().to_vec();
                 bytes.resize(EXTENDED_BYTES, 0);
                 Ok(bytes)
             }
             SET_EXTENDED => {
                 let (which, flags) = of_extended(it.input)?;
-                self.set_flags(request.node, &inode, which, flags)
+                self.set_flags(request.node, inode, which, flags)
             }
             SYNC => SyncOps { context: self.context }.sync_all().map(|()| Vec::new()),
-            _ => self.of_btrfs(request, &inode, it),
+            _ => self.of_btrfs(request, inode, it),
         }
     }
 
@@ -119,7 +161,20 @@ impl IoctlOps<'_> {
     /// Answers the ioctls that only btrfs has.
     fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         let Context { filesystem, device, .. } = self.context;
+        let subvolumes = SubvolumeIoctls { context: self.context, caller: &request.caller, inode };
         match it.command {
+            SNAP_CREATE => subvolumes.snapshot(it.input),
+            SNAP_CREATE_V2 => subvolumes.snapshot_v2(it.input),
+            SUBVOL_CREATE => subvolumes.create(it.input),
+            SUBVOL_CREATE_V2 => subvolumes.create_v2(it.input),
+            SNAP_DESTROY => subvolumes.delete(it.input),
+            SNAP_DESTROY_V2 => subvolumes.delete_v2(it.input),
+            DEFAULT_SUBVOL => subvolumes.set_default(it.input),
+            SUBVOL_GETFLAGS => subvolumes.flags(),
+            SUBVOL_SETFLAGS => subvolumes.set_flags(it.input),
+            START_SYNC => commits::start_sync(filesystem),
+            WAIT_SYNC => commits::wait_sync(filesystem, it.input),
+            INO_LOOKUP_USER => roots::ino_lookup_user(filesystem, &request.caller, inode, it.input),
             TREE_SEARCH => search::tree_search(filesystem, &request.caller, inode, it.input),
             INO_LOOKUP => search::ino_lookup(filesystem, &request.caller, inode, it.input),
             DEV_INFO => info::dev_info(filesystem, device, it.input),

@@ -9,9 +9,10 @@
 //! | `lookup`                 | lookup and forget                                |
 //! | `attributes`, `contents` | attributes; reads and writes                     |
 //! | `xattrs`                 | extended attributes                              |
-//! | `subvolumes`             | changes of subvolumes by the serving process     |
+//! | `subvolumes`             | changes of subvolumes                            |
 //! | `sync`, `statfs`         | fsync, syncfs, the last commit; free space       |
 //! | `context`                | the state of a mount that operations share       |
+//! | `permissions`            | the permissions of directories, for ioctls       |
 //! | `set_id`, `rights`       | set-id bits; checks that the kernel leaves out   |
 //! | `node_ids`               | the conversion of inode numbers to FUSE node ids |
 //! | `lookup_counts`          | the nodes that the kernel references, by count   |
@@ -49,6 +50,7 @@ mod lookup_counts;
 mod mounted;
 mod names;
 mod node_ids;
+mod permissions;
 mod recent_writes;
 mod rights;
 mod server;

@@ -14,6 +14,7 @@ use userbtrfs_engine::api::{self, Filesystem};
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountError, Opcode, Session, SessionError};
 use userbtrfs_sync::Arc;
 
+use crate::context::Settings;
 use crate::group::MountGroup;
 use crate::server::FuseServer;
 use crate::subvolumes::SubvolumeOps;
@@ -27,6 +28,9 @@ pub struct Options {
     pub device: PathBuf,
     /// The mounts that share the filesystem.
     pub group: MountGroup,
+    /// Whether users without rights may delete subvolumes by ioctl, if they own them (Linux:
+    /// `user_subvol_rm_allowed`).
+    pub users_delete_subvolumes: bool,
 }
 
 /// A filesystem that is mounted and served.
@@ -82,7 +86,13 @@ impl Mounted {
         options: &Options,
     ) -> Result<Self, StartError> {
         let member = options.group.join().ok_or(StartError::Closing)?;
-        let served = Arc::new(FuseServer::new(filesystem, options.device.clone(), member));
+        let settings = Settings {
+            device: options.device.clone(),
+            member,
+            number: mount.number(),
+            users_delete_subvolumes: options.users_delete_subvolumes,
+        };
+        let served = Arc::new(FuseServer::new(filesystem, settings));
         let mut config = Config { flags: InitFlags::LOCAL_DISK, ..Config::default() };
         config.threads = options.threads.unwrap_or(config.threads);
         let server = Arc::clone(&served);
@@ -164,6 +174,16 @@ impl StatsHandle {
     /// files can still be used. Returns its id.
     pub fn delete_subvolume(&self, dir: u64, name: &[u8]) -> api::Result<api::TreeId> {
         self.subvolumes().delete(dir, name)
+    }
+
+    /// Returns the subvolume whose root directory has this inode number in the mount.
+    pub fn subvolume_at(&self, number: u64) -> api::Result<api::SubvolumeInfo> {
+        self.subvolumes().at(number)
+    }
+
+    /// Makes the kernel write back all data that programs have written, and waits for that.
+    pub fn write_back(&self) {
+        self.served.context.write_back();
     }
 
     fn subvolumes(&self) -> SubvolumeOps<'_> {

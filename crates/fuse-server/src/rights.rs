@@ -11,7 +11,8 @@ use std::fs;
 use nix::libc;
 use userbtrfs_fuse::{Caller, Errno};
 
-/// CAP_FOWNER, CAP_FSETID and CAP_SYS_ADMIN, in a set of capabilities.
+/// CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID and CAP_SYS_ADMIN, in a set of capabilities.
+const DAC_OVERRIDE: u64 = 1 << 1;
 const FOWNER: u64 = 1 << 3;
 const FSETID: u64 = 1 << 4;
 const SYS_ADMIN: u64 = 1 << 21;
@@ -26,11 +27,36 @@ const READ_ONLY: u32 = 0;
 /// O_DSYNC, which O_SYNC contains.
 const DATA_SYNC: u32 = 0o10000;
 
+/// The umask of a caller whose own cannot be read.
+const UMASK: u32 = 0o022;
+
 /// Fails with EPERM unless the caller has all rights.
 pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
+    if has_all(caller) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Returns whether the caller has all rights.
+pub(crate) fn has_all(caller: &Caller) -> bool {
     let own = rustix::process::geteuid();
     let is_mounter = !own.is_root() && caller.uid == own.as_raw();
-    if is_mounter || is_able(caller, SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
+    is_mounter || is_able(caller, SYS_ADMIN)
+}
+
+/// Returns whether the permissions of directories do not apply to the caller.
+pub(crate) fn overrides_permissions(caller: &Caller) -> bool {
+    is_able(caller, DAC_OVERRIDE)
+}
+
+/// Returns all groups of the caller; without `/proc` only the first.
+pub(crate) fn groups(caller: &Caller) -> Vec<u32> {
+    let status = status(caller).unwrap_or_default();
+    let others = listed_groups(&status).filter_map(|group| group.parse().ok());
+    std::iter::once(caller.gid).chain(others).collect()
+}
+
+/// Returns the umask of the caller.
+pub(crate) fn umask(caller: &Caller) -> u32 {
+    status(caller).as_deref().and_then(listed_umask).unwrap_or(UMASK)
 }
 
 /// Returns whether the caller has the rights of the owner of an inode.
@@ -65,14 +91,30 @@ pub(crate) fn keeps_set_group_id(caller: &Caller, group: u32) -> bool {
 
 /// Returns whether a group is among the supplementary groups of the caller.
 fn is_supplementary(caller: &Caller, group: u32) -> bool {
-    let status = || fs::read_to_string(format!("/proc/{}/status", caller.pid));
-    knows_processes() && status().is_ok_and(|status| lists_group(&status, group))
+    status(caller).is_some_and(|status| lists_group(&status, group))
+}
+
+/// Returns the text of `/proc/PID/status` of the caller; `None` if it cannot be read.
+fn status(caller: &Caller) -> Option<String> {
+    let path = format!("/proc/{}/status", caller.pid);
+    knows_processes().then(|| fs::read_to_string(path).ok()).flatten()
 }
 
 /// Returns whether the text of `/proc/PID/status` lists a supplementary group.
 fn lists_group(status: &str, group: u32) -> bool {
+    listed_groups(status).any(|one| one == group.to_string())
+}
+
+/// Returns the supplementary groups in the text of `/proc/PID/status`.
+fn listed_groups(status: &str) -> impl Iterator<Item = &str> {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
-    groups.split_whitespace().any(|one| one == group.to_string())
+    groups.split_whitespace()
+}
+
+/// Returns the umask in the text of `/proc/PID/status`.
+fn listed_umask(status: &str) -> Option<u32> {
+    let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(octal.trim(), 8).ok()
 }
 
 /// Returns whether the caller has the inode of this number open for writing with O_DSYNC or O_SYNC;
@@ -115,7 +157,7 @@ fn is_able(caller: &Caller, capability: u64) -> bool {
 
 /// Returns whether `/proc` has the process ids that requests have: it may have been mounted in
 /// another PID namespace.
-fn knows_processes() -> bool {
+pub(crate) fn knows_processes() -> bool {
     let own = fs::read_link("/proc/self");
     own.is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
@@ -178,5 +220,12 @@ mod tests {
         let status = "Gid:\t7\t7\t7\t7\nGroups:\t1 20 300 \nNStgid:\t5\n";
         assert!(lists_group(status, 1) && lists_group(status, 300));
         assert!(!lists_group(status, 7) && !lists_group(status, 2) && !lists_group("", 0));
+    }
+
+    #[test]
+    fn umask_is_that_of_the_status() {
+        assert_eq!(listed_umask("Name:\tx\nUmask:\t0027\nState:\tS\n"), Some(0o027));
+        assert_eq!(listed_umask("Name:\tx\n"), None);
+        assert_eq!(listed_umask("Umask:\t9\n"), None);
     }
 }

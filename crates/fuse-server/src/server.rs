@@ -7,8 +7,6 @@
 //! 2. OPEN, OPENDIR, FLUSH and their releases are not implemented: the kernel works without them.
 //!    Neither are ACCESS and locks, which the kernel handles.
 
-use std::path::PathBuf;
-
 use userbtrfs_engine::api::{self, Error, Filesystem};
 use userbtrfs_fuse::{
     Bytes, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, ExtendedStat,
@@ -16,13 +14,13 @@ use userbtrfs_fuse::{
     Negotiated, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr, Stat,
     Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep, may_wait,
 };
-use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::attributes::AttributeOps;
 use crate::contents::FileOps;
-use crate::context::Context;
+use crate::context::{Context, Settings};
 use crate::errno;
-use crate::group::Member;
 use crate::ioctls::IoctlOps;
 use crate::listing::ListingOps;
 use crate::lookup::LookupOps;
@@ -39,8 +37,8 @@ pub(crate) struct FuseServer {
 }
 
 impl FuseServer {
-    pub(crate) fn new(filesystem: Filesystem, device: PathBuf, member: Member) -> Self {
-        let context = Context::new(filesystem, device, member);
+    pub(crate) fn new(filesystem: Filesystem, settings: Settings) -> Self {
+        let context = Context::new(filesystem, settings);
         Self { context, failed: Mutex::new(Class::FuseSession, None) }
     }
 
@@ -218,8 +216,16 @@ impl Server for FuseServer {
 
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {
         let limit = usize::try_from(reply.size()).expect("a size in memory");
-        let done = may_wait(|| self.ioctls().ioctl(request, ioctl));
-        let fitting = done.as_ref().map(|bytes| (0, &bytes[..bytes.len().min(limit)]));
+        let is_interrupted = Arc::new(AtomicBool::new(false));
+        if IoctlOps::may_take_long(ioctl) {
+            let flag = Arc::clone(&is_interrupted);
+            reply.on_interrupt(move || flag.store(true, Ordering::Relaxed));
+        }
+        let done = may_wait(|| self.ioctls().ioctl(request, ioctl, &is_interrupted));
+        let fitting = done.as_ref().map(|answer| {
+            let bytes = &answer.bytes[..answer.bytes.len().min(limit)];
+            (answer.result, bytes)
+        });
         reply.send(fitting.map_err(|error| *error));
     }
 

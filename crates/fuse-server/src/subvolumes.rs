@@ -1,21 +1,23 @@
-//! Creates and deletes subvolumes, and makes snapshots, for the process that serves the mount.
+//! Creates and deletes subvolumes, and makes snapshots, for ioctls and for the process that serves
+//! the mount.
 //!
-//! 1. Directories and subvolumes are named by the inode numbers that stat(2) shows in the mount: a
-//!    path may lead through links and bind mounts, which only the kernel knows.
+//! 1. The process names directories and subvolumes by the inode numbers that stat(2) shows in the
+//!    mount: a path may lead through links and bind mounts, which only the kernel knows.
 //! 2. The kernel does not see these changes, so that its cache of the name and of the directory is
 //!    invalidated after each.
 //! 3. Inodes of a deleted subvolume that the kernel references are kept until it forgets them:
-//!    files that are open can still be used.
+//!    files that are open can still be used. Their names are invalidated, or the kernel would keep
+//!    the inodes after their last use, and the space of the subvolume would not be freed.
 
-use userbtrfs_engine::api::{Dir, Error, Result, TreeId};
+use userbtrfs_engine::api::{Dir, Error, Inode, Result, SubvolumeInfo, TreeId};
 use userbtrfs_fuse::{Invalidation, Name, NodeId};
 
 use crate::context::Context;
 
-/// The permissions of a new subvolume.
+/// The permissions of a new subvolume that the serving process creates.
 const MODE: u32 = 0o755;
 
-/// The changes of subvolumes. No thread that serves requests may call them.
+/// The changes of subvolumes. A thread that serves requests must call them in `may_wait`.
 pub(crate) struct SubvolumeOps<'a> {
     pub(crate) context: &'a Context,
 }
@@ -25,9 +27,13 @@ impl SubvolumeOps<'_> {
     pub(crate) fn create(&self, dir: u64, name: &[u8]) -> Result<()> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        let dir = self.dir(dir)?.for_owner(uid, gid);
-        dir.create_subvolume(name, MODE)?;
-        self.invalidate(&dir, name);
+        self.create_in(&self.dir(dir)?.for_owner(uid, gid), name, MODE)
+    }
+
+    /// Creates an empty subvolume that belongs to the owner of new inodes of the handle.
+    pub(crate) fn create_in(&self, dir: &Dir, name: &[u8], mode: u32) -> Result<()> {
+        dir.create_subvolume(name, mode)?;
+        self.invalidate(dir, name);
         Ok(())
     }
 
@@ -40,36 +46,67 @@ impl SubvolumeOps<'_> {
         name: &[u8],
         read_only: bool,
     ) -> Result<()> {
-        let Context { filesystem, ids, .. } = self.context;
-        let source = filesystem.subvolume_at(&filesystem.inode(ids.inode(NodeId(source))))?;
-        let dir = self.dir(dir)?;
+        self.snapshot_in(&self.dir(dir)?, name, self.at(source)?.id, read_only)
+    }
+
+    /// Makes a snapshot of a subvolume, of all that was written before the call.
+    pub(crate) fn snapshot_in(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        source: TreeId,
+        read_only: bool,
+    ) -> Result<()> {
         self.context.write_back();
-        dir.snapshot(name, source.id, read_only)?;
-        self.invalidate(&dir, name);
+        dir.snapshot(name, source, read_only)?;
+        self.invalidate(dir, name);
         Ok(())
     }
 
     /// Deletes a subvolume with its content, and returns its id.
     pub(crate) fn delete(&self, dir: u64, name: &[u8]) -> Result<TreeId> {
-        let Context { ids, lookup_counts, .. } = self.context;
-        let dir = self.dir(dir)?;
-        let subvolume = dir.lookup(name)?.id().subvolume;
-        if subvolume == self.context.filesystem.root().inode().id().subvolume {
+        self.delete_in(&self.dir(dir)?, name)
+    }
+
+    /// Deletes a subvolume with its content, and returns its id.
+    pub(crate) fn delete_in(&self, dir: &Dir, name: &[u8]) -> Result<TreeId> {
+        let Context { filesystem, ids, lookup_counts, .. } = self.context;
+        let subvolume = filesystem.subvolume_at(&dir.lookup(name)?)?.id;
+        if subvolume == filesystem.root().inode().id().subvolume {
             return Err(Error::NoSubvolume);
         }
         let is_in_it = |node: &NodeId| ids.inode(*node).subvolume == subvolume;
         let nodes = lookup_counts.nodes().into_iter().filter(is_in_it);
         let used: Vec<_> = nodes.map(|node| (node, self.context.inode(node))).collect();
         let deleted = dir.delete_subvolume(name)?;
-        for (node, inode) in used {
-            drop(lookup_counts.keep(node, inode));
+        for (node, inode) in &used {
+            drop(lookup_counts.keep(*node, inode.clone()));
         }
-        self.invalidate(&dir, name);
+        self.invalidate(dir, name);
+        let referenced = used.iter().filter(|(node, _)| lookup_counts.has(*node));
+        referenced.for_each(|(_, inode)| self.invalidate_names(inode));
         Ok(deleted)
+    }
+
+    /// Returns the subvolume whose root directory has this number.
+    pub(crate) fn at(&self, number: u64) -> Result<SubvolumeInfo> {
+        self.context.filesystem.subvolume_at(&self.context.inode(NodeId(number)))
     }
 
     fn dir(&self, number: u64) -> Result<Dir> {
         self.context.inode(NodeId(number)).open_dir()
+    }
+
+    /// Makes the kernel forget the names of an inode in a deleted subvolume that is in use, so that
+    /// it forgets the inode once it is not used any more.
+    fn invalidate_names(&self, inode: &Inode) {
+        // An error means that the inode is gone.
+        for (dir, name) in inode.names().unwrap_or_default() {
+            let node = self.context.ids.node(dir.id());
+            if let (Ok(node), Some(name)) = (node, Name::new(&name)) {
+                let _ = self.context.notifier().invalidate_entry(node, name, false);
+            }
+        }
     }
 
     fn invalidate(&self, dir: &Dir, name: &[u8]) {

@@ -4,6 +4,20 @@
 use userbtrfs_engine::api::Timestamp;
 use userbtrfs_fuse::Errno;
 
+/// The answer to an ioctl.
+pub(crate) struct Answer {
+    /// The result of the call: zero, or a negative errno with data.
+    pub(crate) result: i32,
+    /// The new argument.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { result: 0, bytes }
+    }
+}
+
 /// Encodes a structure that is returned.
 #[derive(Default)]
 pub(super) struct Writer(Vec<u8>);

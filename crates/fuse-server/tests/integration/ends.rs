@@ -63,7 +63,12 @@ fn mount_of_a_group_after_the_end_of_its_last_one_is_refused() {
         let point = site.at(name);
         fs::create_dir(&point).unwrap();
         let mount = Mount::new(&point, &mount_options()).unwrap();
-        let options = Options { threads: Some(2), device: site.image(), group: group.clone() };
+        let options = Options {
+            threads: Some(2),
+            device: site.image(),
+            group: group.clone(),
+            ..Options::default()
+        };
         Mounted::start(mount, filesystem, &options)
     };
     let first = start("first", filesystem).unwrap();

@@ -193,8 +193,12 @@ impl<'a> MountTarget<'a> {
             None => (signals::catch_signals()?, self.mount()?),
         };
         let group = MountGroup::default();
-        let options =
-            Options { threads: self.option_list.threads, device: path, group: group.clone() };
+        let options = Options {
+            threads: self.option_list.threads,
+            device: path,
+            group: group.clone(),
+            users_delete_subvolumes: self.option_list.users_delete_subvolumes,
+        };
         let mounted = Mounted::start(mount, filesystem, &options)?;
         let shared = SharedMounts::new(self.global, &self.image, &device, switch.as_ref(), group);
         shared.add(&mounted);

@@ -38,6 +38,8 @@ pub(super) struct OptionList {
     discard: bool,
     /// True if an image file is mounted through a loop device.
     pub(super) loop_device: bool,
+    /// Whether users may delete their subvolumes by ioctl.
+    pub(super) users_delete_subvolumes: bool,
     /// Whether it is unmounted when the server ends, however that does.
     pub(super) auto_unmount: bool,
     /// Options that a security module reads.
@@ -115,7 +117,6 @@ const INEFFECTIVE: &[&str] = &[
     "ssd",
     "ssd_spread",
     "thread_pool",
-    "user_subvol_rm_allowed",
 ];
 
 /// Options of mount(8) alone, and those that name the only behaviour.
@@ -211,6 +212,7 @@ Mount options:
   context=, fscontext=, defcontext=, rootcontext=
                              As in mount(8), for security modules (root)
   allow_other                Allow access by other users
+  user_subvol_rm_allowed     Let users delete their own subvolumes by ioctl
   fsname=NAME                Source shown in the mount table
   noatime, nodev, noexec, nosuid, sync, lazytime, nosymfollow, atime, dev, exec, suid, async
                              As in mount(8)
@@ -239,6 +241,7 @@ impl OptionList {
             replay: true,
             discard: false,
             loop_device: false,
+            users_delete_subvolumes: false,
             auto_unmount: false,
             security: Vec::new(),
             storage: Storage { cow: true, sums: true, compress: None },
@@ -313,6 +316,7 @@ impl OptionList {
             "nodiscard" => self.discard = false,
             "auto_unmount" => self.auto_unmount = true,
             "loop" => self.loop_device = true,
+            "user_subvol_rm_allowed" => self.users_delete_subvolumes = true,
             "notreelog" => self.tree_log = false,
             "nologreplay" | "norecovery" => self.replay = false,
             other => {

@@ -211,6 +211,7 @@ impl SharedMounts {
             threads: option_list.threads,
             device: device.into(),
             group: self.group.clone(),
+            users_delete_subvolumes: option_list.users_delete_subvolumes,
         };
         Mounted::start(mount, filesystem, &options).map_err(|error| match error {
             StartError::Closing => anyhow!(BEING_UNMOUNTED),
