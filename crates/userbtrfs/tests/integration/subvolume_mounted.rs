@@ -3,10 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::chown;
 use std::process::Command;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+
+use userbtrfs_testkit::test_env::has_program;
 
 use super::support::command::{Ran, run};
 use super::support::site::Site;
@@ -100,4 +103,96 @@ fn subvolumes_in_a_mount_are_removed_and_renamed_like_directories() {
     let list = site.made.verb("subvolume list", &[]).good();
     assert!(list.lines().count() == 1 && list.ends_with("path new\n"), "{list}");
     site.made.judge();
+}
+
+#[test]
+fn subvolumes_in_a_mount_are_shown_and_set_by_their_paths() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&[]).good();
+    let point = site.point();
+    let path_of = |path: &str| point.join(path).into_os_string();
+    let with = |words: &str, path: &str, more: &[&str]| {
+        let words = words.split(' ').map(|word| OsStr::new(word).to_owned());
+        run(words.chain([path_of(path)]).chain(more.iter().map(|word| (*word).into())))
+    };
+    verb(&site, "subvolume -q create", &["a", "a/b", "gone"]).good();
+    assert_eq!(with("property get", "a", &[]).good(), "ro=false\n");
+    // Data that only the kernel has is written before the subvolume is read-only.
+    let mut open = File::create(point.join("a/b/file")).unwrap();
+    open.write_all(b"kept").unwrap();
+    assert_eq!(with("property set", "a/b", &["ro", "true"]).good(), "");
+    drop(open);
+    assert_eq!(with("property get", "a/b", &["ro"]).good(), "ro=true\n");
+    let refused = fs::write(point.join("a/b/other"), "").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+    assert!(with("subvolume show", "a/b", &[]).good().contains("Flags: \t\t\treadonly\n"));
+    let whole = with("subvolume show", "", &["/a/b"]).good();
+    assert_eq!(with("subvolume show", "a/b", &[]).good(), whole);
+    assert_eq!(with("property set", "a/b", &["ro", "false"]).good(), "");
+    fs::write(point.join("a/b/other"), "").unwrap();
+    let default = || with("subvolume get-default", "a", &[]).good();
+    assert_eq!(with("subvolume set-default", "a/b", &[]).good(), "");
+    assert!(default().ends_with(" path a/b\n"), "{}", default());
+    assert_eq!(with("subvolume set-default", "", &["/a"]).good(), "");
+    assert!(default().ends_with(" path a\n"), "{}", default());
+    assert_eq!(with("subvolume set-default", "a", &["5"]).good(), "");
+    assert_eq!(default(), "ID 5 (FS_TREE)\n");
+    fs::create_dir(point.join("plain")).unwrap();
+    for (words, more) in [
+        ("property get", &[][..]),
+        ("property set", &["ro", "true"][..]),
+        ("subvolume set-default", &[]),
+        ("subvolume show", &[]),
+    ] {
+        let said = with(words, "plain", more).bad();
+        assert_eq!(said, format!("userbtrfs: {}/plain: no such subvolume\n", point.display()));
+    }
+    let said = with("property set", "a", &["label", "x"]).bad();
+    assert_eq!(said, "userbtrfs: unknown property: label\n");
+    // An open file keeps a deleted subvolume.
+    let open = File::create(point.join("gone/file")).unwrap();
+    verb(&site, "subvolume -q delete", &["gone"]).good();
+    drop(open);
+    let said = with("subvolume sync", "", &[]).good();
+    assert!(said.is_empty() || said == "Subvolume id 258 is gone (1/1)\n", "{said}");
+    assert_eq!(with("subvolume sync", "", &[]).good(), "");
+    let said = with("subvolume sync", "", &["256"]).bad();
+    assert_eq!(said, "userbtrfs: subvolume 256 is not deleted\n");
+    site.umount();
+    site.judge();
+    assert_eq!(site.made.verb("cat", &["/a/b/file"]).good(), "kept");
+}
+
+#[test]
+fn user_subvol_rm_allowed_lets_owners_delete_subvolumes_by_ioctl() {
+    const DELETE: &str = "import fcntl, os\n\
+        os.setgroups([])\nos.setgid(1000)\nos.setuid(1000)\n\
+        argument = b'sub'.rjust(11, b'\\0').ljust(4096, b'\\0')\n\
+        fcntl.ioctl(os.open('.', os.O_RDONLY), 0x5000940f, bytearray(argument))";
+    let delete = |site: &Site| {
+        let mut python = Command::new("python3");
+        python.args(["-c", DELETE]).current_dir(site.point().join("mine"));
+        let output = python.output().unwrap();
+        let is_refused = String::from_utf8_lossy(&output.stderr).contains("PermissionError");
+        assert_ne!(output.status.success(), is_refused, "{output:?}");
+        !is_refused
+    };
+    if !has_program("python3") {
+        return;
+    }
+    for (options, is_allowed) in
+        [("allow_other", false), ("allow_other,user_subvol_rm_allowed", true)]
+    {
+        let Some(site) = Site::new() else { return };
+        site.mount(&["-o", options]).good();
+        fs::create_dir(site.point().join("mine")).unwrap();
+        verb(&site, "subvolume -q create", &["mine/sub"]).good();
+        for path in ["mine", "mine/sub"] {
+            chown(site.point().join(path), Some(1000), Some(1000)).unwrap();
+        }
+        assert_eq!(delete(&site), is_allowed);
+        assert_eq!(site.point().join("mine/sub").exists(), !is_allowed);
+        site.umount();
+        site.judge();
+    }
 }

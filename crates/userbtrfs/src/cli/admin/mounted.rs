@@ -41,3 +41,16 @@ pub(in crate::cli) fn request_at(
 fn is_starting(error: &AskError) -> bool {
     matches!(error, AskError::NoServer { .. })
 }
+
+/// Sends words of a command line to the server of the mount that contains `path`, and returns the
+/// answer.
+pub(in crate::cli) fn answer_at(path: &Path, words: &[OsString]) -> Result<Vec<u8>> {
+    let mount = match control::check(path) {
+        Err(AskError::Within { mount, .. }) => mount,
+        _ => path.to_owned(),
+    };
+    let words: Vec<_> = words.iter().map(|word| OsStr::as_encoded_bytes(word)).collect();
+    let mut answer = Vec::new();
+    retry(|| control::ask(&mount, &words, &mut answer), is_starting)?;
+    Ok(answer)
+}

@@ -13,7 +13,6 @@ pub(in crate::cli) mod property;
 mod show;
 
 use std::ffi::OsString;
-
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -24,11 +23,12 @@ use crate::cli::admin::mounted::{request, request_at};
 use crate::cli::args::{Format, Global, RootArgs};
 use crate::cli::output::stdout;
 use crate::cli::session::{Access, Session};
-
 use place::{mountpoint, print};
 
+pub(in crate::cli) use change::set_default_to;
+pub(in crate::cli) use delete::write_deleted;
 pub(in crate::cli) use list::{ListOptions, write_list};
-pub(in crate::cli) use show::write_shown;
+pub(in crate::cli) use show::{write_info, write_shown};
 
 /// The operations on subvolumes.
 #[derive(Subcommand)]
@@ -67,7 +67,8 @@ pub(crate) struct ListArgs {
 pub(crate) struct SubvolumeShowArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
-    /// Path of the subvolume in the image
+    /// Path of the subvolume in the image, or below a mount point (none after the path of a
+    /// subvolume in a mount, which takes the place of IMAGE)
     #[arg(default_value = "/")]
     pub(crate) path: OsString,
 }
@@ -111,6 +112,9 @@ fn list(global: &Global, args: &ListArgs) -> Result<ExitCode> {
 
 fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
     if let Some(point) = mountpoint(&args.root)? {
+        if args.path == "/" {
+            return mounted::show(global, point);
+        }
         return request(global, point, &["subvolume-show".into(), "--".into(), args.path.clone()]);
     }
     print(global, &args.root, |out, filesystem| {

@@ -21,7 +21,7 @@ use super::shared::SharedMounts;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
-use crate::cli::admin::subvolume::ListOptions;
+use crate::cli::admin::subvolume::{ListOptions, property};
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
@@ -60,6 +60,13 @@ enum RequestVerb {
         #[arg(value_enum)]
         what: Traced,
     },
+    #[command(flatten)]
+    Subvolumes(SubvolumeRequest),
+}
+
+/// A request about subvolumes.
+#[derive(Subcommand)]
+enum SubvolumeRequest {
     SubvolumeList {
         #[command(flatten)]
         options: ListOptions,
@@ -86,6 +93,31 @@ enum RequestVerb {
     },
     SubvolumeShow {
         path: OsString,
+    },
+    /// By the inode number of the root directory, as the others below.
+    SubvolumeShowAt {
+        dir: u64,
+    },
+    /// By id or path.
+    SubvolumeSetDefault {
+        subvolume: OsString,
+    },
+    SubvolumeSetDefaultAt {
+        dir: u64,
+    },
+    /// Answered at once, with the ids of those that are not gone.
+    SubvolumeSync {
+        ids: Vec<u64>,
+    },
+    PropertyGet {
+        dir: u64,
+    },
+    PropertySet {
+        #[arg(short)]
+        force: bool,
+        #[arg(short)]
+        read_only: bool,
+        dir: u64,
     },
 }
 
@@ -143,29 +175,66 @@ impl ServedMount {
             RequestVerb::Umount { force, point } => return self.umount(force, &point),
             RequestVerb::DropWrites { toggle } => self.drop_writes(toggle)?,
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
-            RequestVerb::SubvolumeList { options, path } => {
-                subvolume::write_list(&mut out, filesystem, &options, &path, &request.global)?;
+            RequestVerb::Subvolumes(verb) => {
+                self.answer_about_subvolumes(&mut out, verb, &request.global)?;
             }
-            RequestVerb::SubvolumeCreate { dir, name } => {
-                self.stats_handle.create_subvolume(dir, name.as_bytes())?;
+        }
+        Ok(Answer::Whole(out))
+    }
+
+    fn answer_about_subvolumes(
+        &self,
+        out: &mut Vec<u8>,
+        verb: SubvolumeRequest,
+        global: &Global,
+    ) -> Result<()> {
+        let handle = &self.stats_handle;
+        let filesystem = handle.filesystem();
+        let format = global.format;
+        match verb {
+            SubvolumeRequest::SubvolumeList { options, path } => {
+                subvolume::write_list(out, filesystem, &options, &path, global)?;
             }
-            RequestVerb::SubvolumeSnapshot { read_only, source, dir, name } => {
-                self.stats_handle.snapshot(source, dir, name.as_bytes(), read_only)?;
+            SubvolumeRequest::SubvolumeCreate { dir, name } => {
+                handle.create_subvolume(dir, name.as_bytes())?;
             }
-            RequestVerb::SubvolumeDelete { commit, dir, name } => {
-                self.stats_handle.delete_subvolume(dir, name.as_bytes())?;
+            SubvolumeRequest::SubvolumeSnapshot { read_only, source, dir, name } => {
+                handle.snapshot(source, dir, name.as_bytes(), read_only)?;
+            }
+            SubvolumeRequest::SubvolumeDelete { commit, dir, name } => {
+                handle.delete_subvolume(dir, name.as_bytes())?;
                 if commit {
                     filesystem.commit()?;
                 }
             }
-            RequestVerb::SubvolumeGetDefault => {
-                subvolume::write_default(&mut out, filesystem, format)?;
+            SubvolumeRequest::SubvolumeGetDefault => {
+                subvolume::write_default(out, filesystem, format)?;
             }
-            RequestVerb::SubvolumeShow { path } => {
-                subvolume::write_shown(&mut out, filesystem, &path, format)?;
+            SubvolumeRequest::SubvolumeShow { path } => {
+                subvolume::write_shown(out, filesystem, &path, format)?;
+            }
+            SubvolumeRequest::SubvolumeShowAt { dir } => {
+                subvolume::write_info(out, filesystem, &handle.subvolume_at(dir)?, format)?;
+            }
+            SubvolumeRequest::SubvolumeSetDefault { subvolume } => {
+                subvolume::set_default_to(filesystem, &subvolume)?;
+            }
+            SubvolumeRequest::SubvolumeSetDefaultAt { dir } => {
+                filesystem.set_default_subvolume(handle.subvolume_at(dir)?.id)?;
+            }
+            SubvolumeRequest::SubvolumeSync { ids } => {
+                subvolume::write_deleted(out, filesystem, &ids)?;
+            }
+            SubvolumeRequest::PropertyGet { dir } => {
+                property::write_read_only(out, &handle.subvolume_at(dir)?, format)?;
+            }
+            SubvolumeRequest::PropertySet { force, read_only, dir } => {
+                let subvolume = handle.subvolume_at(dir)?;
+                handle.write_back();
+                property::set_read_only(filesystem, &subvolume, read_only, force)?;
             }
         }
-        Ok(Answer::Whole(out))
+        Ok(())
     }
 
     /// Ends the mount; if only one of several mount points is removed, answers so at once.

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, TreeId};
 
 use super::mounted;
-use super::place::{change, made_snapshot, once, refuse_options};
+use super::place::{change, made_snapshot, mountpoint, once, refuse_options};
+use crate::cli::admin::mounted::request_at;
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::paths::{Destination, each};
 use crate::cli::report::announce;
@@ -48,8 +49,9 @@ pub(crate) struct SnapshotArgs {
 pub(crate) struct SetDefaultArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Id or path of the subvolume
-    subvolume: OsString,
+    /// Id or path of the subvolume (may be omitted after the path of a subvolume in a mount, which
+    /// takes the place of IMAGE)
+    subvolume: Option<OsString>,
 }
 
 /// The permissions of new directories.
@@ -127,13 +129,30 @@ pub(super) fn subvolume_at(filesystem: &Filesystem, path: &OsStr) -> Result<Subv
 
 pub(super) fn set_default(global: &Global, args: &SetDefaultArgs) -> Result<ExitCode> {
     let SetDefaultArgs { image, subvolume } = args;
-    change(global, image, once(image), |session| {
-        let filesystem = &session.filesystem;
-        let id = match subvolume.to_str().and_then(|text| text.parse().ok()) {
-            Some(id) => TreeId(id),
-            None => subvolume_at(filesystem, subvolume)?.id,
+    let first = &image.root.image.image;
+    if let Some(point) = mountpoint(&image.root)? {
+        return match subvolume {
+            Some(subvolume) => {
+                let words = ["subvolume-set-default".into(), "--".into(), subvolume.clone()];
+                request_at(global, point, &words)
+            }
+            None => mounted::set_default(global, point),
         };
-        filesystem.set_default_subvolume(id).with_context(|| shown(subvolume))?;
+    }
+    let subvolume = subvolume.as_ref();
+    let subvolume =
+        subvolume.with_context(|| format!("{}: no id or path is given", first.display()))?;
+    change(global, image, once(image), |session| {
+        set_default_to(&session.filesystem, subvolume)?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Sets the default subvolume, by its id or its path in the filesystem.
+pub(in crate::cli) fn set_default_to(filesystem: &Filesystem, subvolume: &OsStr) -> Result<()> {
+    let id = match subvolume.to_str().and_then(|text| text.parse().ok()) {
+        Some(id) => TreeId(id),
+        None => subvolume_at(filesystem, subvolume)?.id,
+    };
+    filesystem.set_default_subvolume(id).with_context(|| shown(subvolume))
 }

@@ -4,6 +4,7 @@
 //!    signal ends that: the deletion is committed, and the next writable opening continues.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::{Dir, Error, Filesystem, InodeId, Quoted, TreeId, join_path};
 
 use super::mounted;
-use super::place::{change, refuse_options};
+use super::place::{change, mountpoint, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
 use crate::cli::host::signals::Signals;
 use crate::cli::report::{ExitStatus, announce};
@@ -149,6 +150,9 @@ fn wait_until_gone(filesystem: &Filesystem, ids: &[TreeId]) -> Result<bool> {
 }
 
 pub(super) fn sync(global: &Global, args: &SyncArgs) -> Result<ExitCode> {
+    if let Some(point) = mountpoint(&args.image.root)? {
+        return mounted::sync(global, point, &args.ids);
+    }
     change(global, &args.image, often(&args.image), |session| {
         let filesystem = &session.filesystem;
         let ids = to_wait_for(filesystem, &args.ids)?;
@@ -162,6 +166,21 @@ pub(super) fn sync(global: &Global, args: &SyncArgs) -> Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Writes the ids of those deleted subvolumes that are not gone: of the given ones, or of all.
+pub(in crate::cli) fn write_deleted(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    given: &[u64],
+) -> Result<()> {
+    for id in to_wait_for(filesystem, given)? {
+        // The deletion becomes durable, without which the space is not freed.
+        if !filesystem.wait_for_deleted(&[id], || false)? {
+            writeln!(out, "{}", id.0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the ids to wait for: all deleted subvolumes, or the given ids.

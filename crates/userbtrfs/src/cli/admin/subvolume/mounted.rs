@@ -5,12 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::mount::control::{self, AskError};
 
 use super::place::made_snapshot;
-use crate::cli::admin::mounted::request_at;
+use crate::cli::admin::mounted::{answer_at, request_at};
 use crate::cli::args::Global;
 use crate::cli::report::{ExitStatus, announce};
 
@@ -116,4 +117,72 @@ pub(super) fn delete(
         request_at(global, parent(path), &words)?;
         announce(global, || line(&path.display().to_string()))
     })
+}
+
+/// Fails unless `path` is a directory, and returns the words of a request about it: its verb, and
+/// its inode number.
+fn about(verb: &str, path: &Path) -> Result<Vec<OsString>> {
+    let number = number(path).with_context(|| path.display().to_string())?;
+    Ok(vec![verb.into(), "--".into(), number])
+}
+
+/// Shows the subvolume whose root directory has this path.
+pub(super) fn show(global: &Global, path: &Path) -> Result<ExitCode> {
+    request_at(global, path, &about("subvolume-show-at", path)?)
+        .with_context(|| path.display().to_string())
+}
+
+/// Sets the default subvolume to the one whose root directory has this path.
+pub(super) fn set_default(global: &Global, path: &Path) -> Result<ExitCode> {
+    request_at(global, path, &about("subvolume-set-default-at", path)?)
+        .with_context(|| path.display().to_string())
+}
+
+/// Shows the property `ro` of the subvolume whose root directory has this path.
+pub(super) fn property_get(global: &Global, path: &Path) -> Result<ExitCode> {
+    request_at(global, path, &about("property-get", path)?)
+        .with_context(|| path.display().to_string())
+}
+
+/// Sets the property `ro` of the subvolume whose root directory has this path.
+pub(super) fn property_set(
+    global: &Global,
+    path: &Path,
+    read_only: bool,
+    force: bool,
+) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = vec!["property-set".into()];
+    words.extend(force.then(|| "-f".into()));
+    words.extend(read_only.then(|| "-r".into()));
+    words.extend(["--".into(), number(path)?]);
+    request_at(global, path, &words).with_context(|| path.display().to_string())
+}
+
+/// Waits until deleted subvolumes of the mount at `point` are gone: those with these ids, or all.
+pub(super) fn sync(global: &Global, point: &Path, ids: &[u64]) -> Result<ExitCode> {
+    let mut left = deleted(point, ids)?;
+    let count = left.len();
+    while !left.is_empty() {
+        let still = deleted(point, &left)?;
+        for id in left.iter().filter(|id| !still.contains(id)) {
+            let at = count - still.len();
+            announce(global, || format!("Subvolume id {id} is gone ({at}/{count})"))?;
+        }
+        left = still;
+        if !left.is_empty() {
+            std::thread::sleep(BETWEEN_QUESTIONS);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The time between two requests while subvolumes are being deleted.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(200);
+
+/// Returns those of the deleted subvolumes that are not gone; without ids all.
+fn deleted(point: &Path, ids: &[u64]) -> Result<Vec<u64>> {
+    let mut words: Vec<OsString> = vec!["subvolume-sync".into(), "--".into()];
+    words.extend(ids.iter().map(|id| id.to_string().into()));
+    let text = String::from_utf8(answer_at(point, &words)?).context("invalid answer")?;
+    text.lines().map(|id| id.parse().context("invalid answer")).collect()
 }

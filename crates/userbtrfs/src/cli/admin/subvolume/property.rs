@@ -3,7 +3,8 @@
 //! 1. A subvolume that was received stays read-only, since incremental receives rely on its
 //!    content; with `--force` it loses the UUID that says so, and becomes writable.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,7 +13,8 @@ use serde_json::json;
 use userbtrfs::{Error, Filesystem, SubvolumeInfo};
 use uuid::Uuid;
 
-use super::place::{change, once, print};
+use super::mounted;
+use super::place::{change, once, print, refuse_options};
 use crate::cli::args::{Format, Global, RootArgs, WriteArgs};
 use crate::cli::output::write_json;
 use crate::cli::text::shown;
@@ -30,11 +32,10 @@ pub(crate) enum PropertyVerb {
 pub(crate) struct GetArgs {
     #[command(flatten)]
     root: RootArgs,
-    /// Path of the subvolume
-    path: OsString,
-    /// Property
-    #[arg(default_value = "ro")]
-    name: String,
+    /// Path of the subvolume (none after a path in a mount, which takes the place of IMAGE), and
+    /// property
+    #[arg(num_args = 0..=2, value_name = "PATH [NAME]")]
+    words: Vec<OsString>,
     #[command(flatten)]
     kind: KindArgs,
 }
@@ -43,12 +44,10 @@ pub(crate) struct GetArgs {
 pub(crate) struct SetArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Path of the subvolume
-    path: OsString,
-    /// Property
-    name: String,
-    /// Value
-    value: String,
+    /// Path of the subvolume (none after a path in a mount, which takes the place of IMAGE),
+    /// property, and value
+    #[arg(required = true, num_args = 2..=3, value_name = "PATH NAME VALUE")]
+    words: Vec<OsString>,
     /// Make a received subvolume writable; it loses its received UUID
     #[arg(short, long)]
     force: bool,
@@ -72,38 +71,73 @@ pub(crate) fn run(global: &Global, verb: &PropertyVerb) -> Result<ExitCode> {
 }
 
 fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
-    check_name(&args.name)?;
+    let first = &args.root.image.image;
+    if mounted::is_in_mount(first) {
+        refuse_options(&args.root)?;
+        ensure!(args.words.len() < 2, "{}: too many arguments for a mount", first.display());
+        check_name(args.words.first())?;
+        return mounted::property_get(global, first);
+    }
+    let (path, rest) = args.words.split_first().context("no path in the image is given")?;
+    check_name(rest.first())?;
     print(global, &args.root, |out, filesystem| {
-        let read_only = subvolume(filesystem, &args.path)?.is_read_only();
-        match global.format {
-            Format::Text => writeln!(out, "ro={read_only}")?,
-            Format::Json => write_json(out, "property-get", &json!({ "ro": read_only }))?,
-        }
-        Ok(())
+        write_read_only(out, &subvolume(filesystem, path)?, global.format)
     })
 }
 
+/// Writes whether a subvolume is read-only.
+pub(in crate::cli) fn write_read_only(
+    out: &mut dyn Write,
+    subvolume: &SubvolumeInfo,
+    format: Format,
+) -> Result<()> {
+    let read_only = subvolume.is_read_only();
+    match format {
+        Format::Text => writeln!(out, "ro={read_only}")?,
+        Format::Json => write_json(out, "property-get", &json!({ "ro": read_only }))?,
+    }
+    Ok(())
+}
+
 fn set(global: &Global, args: &SetArgs) -> Result<ExitCode> {
-    check_name(&args.name)?;
-    let read_only = match args.value.as_str() {
-        "true" => true,
-        "false" => false,
-        other => bail!("invalid value for property: {other}"),
+    let first = &args.image.root.image.image;
+    if mounted::is_in_mount(first) {
+        refuse_options(&args.image.root)?;
+        let [name, value] = args.words.as_slice() else {
+            bail!("{}: too many arguments for a mount", first.display());
+        };
+        check_name(Some(name))?;
+        return mounted::property_set(global, first, read_only(value)?, args.force);
+    }
+    let [path, name, value] = args.words.as_slice() else {
+        bail!("{}: a path in the image, a property and a value are needed", first.display());
     };
+    check_name(Some(name))?;
+    let read_only = read_only(value)?;
     change(global, &args.image, once(&args.image), |session| {
-        let subvolume = subvolume(&session.filesystem, &args.path)?;
+        let subvolume = subvolume(&session.filesystem, path)?;
         set_read_only(&session.filesystem, &subvolume, read_only, args.force)
-            .with_context(|| shown(&args.path))?;
+            .with_context(|| shown(path))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn check_name(name: &str) -> Result<()> {
-    ensure!(name == "ro", "unknown property: {name}");
+fn read_only(value: &OsStr) -> Result<bool> {
+    match value.as_encoded_bytes() {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => bail!("invalid value for property: {}", shown(value)),
+    }
+}
+
+/// Fails if a property is given that is not known; `ro` is the only one.
+fn check_name(name: Option<&OsString>) -> Result<()> {
+    let name = name.map_or(OsStr::new("ro"), OsString::as_os_str);
+    ensure!(name == "ro", "unknown property: {}", shown(name));
     Ok(())
 }
 
-fn subvolume(filesystem: &Filesystem, path: &OsString) -> Result<SubvolumeInfo> {
+fn subvolume(filesystem: &Filesystem, path: &OsStr) -> Result<SubvolumeInfo> {
     let inode = filesystem.lookup(path.as_encoded_bytes()).with_context(|| shown(path))?;
     match filesystem.subvolume_at(&inode) {
         Err(Error::NoSubvolume) => {

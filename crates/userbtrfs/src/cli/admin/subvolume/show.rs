@@ -23,11 +23,21 @@ pub(in crate::cli) fn write_shown(
         .lookup(path.as_encoded_bytes())
         .and_then(|inode| filesystem.subvolume_at(&inode))
         .with_context(|| shown(path))?;
-    let snapshots = snapshots_of(filesystem, &subvolume)?;
+    write_info(out, filesystem, &subvolume, format)
+}
+
+/// Writes the attributes of a subvolume.
+pub(in crate::cli) fn write_info(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    subvolume: &SubvolumeInfo,
+    format: Format,
+) -> Result<()> {
+    let snapshots = snapshots_of(filesystem, subvolume)?;
     match format {
-        Format::Text => write_text(out, &subvolume, &snapshots),
+        Format::Text => write_text(out, subvolume, &snapshots),
         Format::Json => {
-            let mut document = document(&subvolume);
+            let mut document = document(subvolume);
             let paths = snapshots.iter().map(|snapshot| json_name(&snapshot.path));
             document["snapshots"] = paths.collect();
             write_json(out, "subvolume-show", &document)
