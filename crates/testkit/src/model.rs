@@ -40,10 +40,6 @@ const XATTR_HEADER: u32 = 30;
 /// The maximum length of a symlink target with any node size, in bytes: `PATH_MAX` without the NUL.
 const TARGET_MAX: usize = 4095;
 
-/// Whether a snapshot that userbtrfs makes within its own source has its own name, as an empty
-/// directory. In a snapshot by Linux that name is missing.
-const OUR_SNAPSHOT_HAS_OWN_NAME: bool = true;
-
 /// The number of a file of a model, which is never reused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(Id);
@@ -57,19 +53,11 @@ pub struct Model {
     next: Id,
     /// The root directory of each subvolume, and whether that is read-only.
     subvolumes: BTreeMap<Id, bool>,
-    /// Whether a snapshot within its own source has its own name, as an empty directory.
-    snapshot_has_own_name: bool,
 }
 
 impl Model {
-    /// Creates an empty filesystem with this node size in bytes, used by userbtrfs.
+    /// Creates an empty filesystem with this node size in bytes.
     pub fn new(node_size: u32) -> Self {
-        let model = Self::of_linux(node_size);
-        Self { snapshot_has_own_name: OUR_SNAPSHOT_HAS_OWN_NAME, ..model }
-    }
-
-    /// Creates an empty filesystem with this node size in bytes, used by Linux.
-    pub fn of_linux(node_size: u32) -> Self {
         let mut root = Inode::new(Node::dir(), Mode::new(0o755));
         root.nlink = 1;
         root.parent = Some(ROOT);
@@ -77,7 +65,7 @@ impl Model {
         let next = Id(ROOT.0 + 1);
         let subvolumes = [(ROOT, false)].into();
         let handles = BTreeMap::new();
-        Self { node_size, inodes, handles, next, subvolumes, snapshot_has_own_name: false }
+        Self { node_size, inodes, handles, next, subvolumes }
     }
 
     /// Returns the maximum length of a symlink target in bytes: its inline extent fits in a leaf,

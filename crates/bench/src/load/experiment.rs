@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use userbtrfs::{Filesystem, OpenOptions};
+use userbtrfs_engine::api::Experiment;
 
-/// Opens a filesystem for writing, with the experiment of this name. Fails if this build does not
-/// have it.
+/// Opens a filesystem for writing, with the experiment of this name, such as `s0` (docs/seeds.md).
+/// Fails if there is no such experiment.
 pub(crate) fn open(image: &Path, experiment: Option<&str>) -> Result<Filesystem> {
+    let mut options = OpenOptions::new();
+    options.write(true);
     if let Some(name) = experiment {
-        bail!("experiment {name}: this build has none");
+        options.experiment(name.parse::<Experiment>()?);
     }
-    Ok(OpenOptions::new().write(true).open(image)?)
+    Ok(options.open(image)?)
 }

@@ -50,12 +50,6 @@ impl Model {
         self.resolve(path).is_ok_and(|id| self.subvolumes.contains_key(&id))
     }
 
-    /// Returns whether a snapshot of the subvolume at `source` has its own name.
-    pub fn has_own_name_in_snapshot(&self, source: &[u8], path: &[u8]) -> bool {
-        let Ok((dir, _)) = self.parent(path) else { return false };
-        self.snapshot_has_own_name && self.resolve(source).is_ok_and(|id| self[dir].subvolume == id)
-    }
-
     /// Returns whether an object is in another subvolume than the parent of a path.
     pub fn is_in_other_subvolume(&self, object: &Object, path: &[u8]) -> bool {
         let Ok(id) = self.object(object) else { return false };
@@ -147,33 +141,9 @@ impl Model {
         }
         self.check_free(place)?;
         let copy = self.copy_subvolume(source);
-        if self.snapshot_has_own_name {
-            self.add_own_name(copy, source, place);
-        }
         self.subvolumes.insert(copy, is_read_only);
         self.enter(place, copy);
         Ok(())
-    }
-
-    /// Adds the name of a snapshot to itself, if that is in its source.
-    fn add_own_name(&mut self, copy: Id, source: Id, (dir, name): Place) {
-        if self[dir].subvolume != source {
-            return;
-        }
-        let dir = self.in_copy(dir, copy);
-        let stub = self.add_stub(copy, dir);
-        self.entries_mut(dir).insert(name.to_vec(), stub);
-    }
-
-    /// Returns the directory in a snapshot that has the place of `dir` in its source.
-    fn in_copy(&self, dir: Id, copy: Id) -> Id {
-        if self.is_subvolume_root(dir) {
-            return copy;
-        }
-        let parent = self[dir].parent.expect("a directory below a root");
-        let named = self.entries(parent).iter().find(|(_, id)| **id == dir);
-        let (name, _) = named.expect("the name of a directory");
-        self.entries(self.in_copy(parent, copy))[name]
     }
 
     fn set_read_only(&mut self, path: &Bytes, is_read_only: bool) -> Outcome {

@@ -127,7 +127,6 @@ impl Generator {
     pub fn with_subvolumes(mut self, drivers: Drivers) -> Self {
         self.kinds.extend(subvolumes::KINDS);
         self.choices.drivers = drivers;
-        self.choices.model = drivers.model(self.choices.node_size);
         self
     }
 
@@ -359,7 +358,7 @@ mod tests {
         let mut ends: HashMap<_, HashSet<bool>> = HashMap::new();
         let mut errors = HashSet::new();
         for seed in 0..20 {
-            let mut model = Model::of_linux(4096);
+            let mut model = Model::new(4096);
             let generator = Generator::new(seed, 4096).with_subvolumes(Drivers::Linux);
             for operation in generator.take(2000) {
                 let end = model.apply(&operation);

@@ -6,7 +6,7 @@ use crate::model::{End, Model};
 
 use super::choices::{Choices, Draw, is_dir};
 use super::drivers::Drivers;
-use super::{Operation, RenameKind, split};
+use super::{Operation, split};
 
 /// The kinds of operations, with their weights.
 pub(super) const KINDS: [(u64, Draw); 4] =
@@ -36,10 +36,6 @@ impl Choices {
         let is_unlike = match self.drivers {
             Drivers::Linux => false,
             Drivers::Ours => is_answered_unlike_linux(&self.model, operation),
-            Drivers::Both => {
-                is_answered_unlike_linux(&self.model, operation)
-                    || is_made_unlike_linux(&self.model, operation)
-            }
         };
         is_unlike || self.is_on_stub(operation)
     }
@@ -65,27 +61,12 @@ fn takes_root_as_subvolume(operation: &Operation) -> bool {
 }
 
 /// Returns whether userbtrfs may answer an operation unlike Linux, as "Differences from Linux" in
-/// docs/design/subvolumes.md says: a link or rename to another subvolume that is refused for
-/// another reason, too; a rename of a subvolume that is refused, exchanges, leaves a whiteout, or
-/// changes nothing; and a change in a read-only subvolume that is refused for another reason, too.
+/// docs/design/subvolumes.md says: a rename of a subvolume to its own name, the exchange of one with
+/// a directory in place of one, and a change in a read-only subvolume that is refused for another
+/// reason, too.
 pub fn is_answered_unlike_linux(model: &Model, operation: &Operation) -> bool {
-    let is_subvolume = |path: &[u8]| model.is_subvolume(path);
     let is_unlike = match operation {
-        Operation::Link { from, to } => {
-            model.is_in_other_subvolume(from, to.as_slice())
-                && answer(model, operation) != Err(Errno::XDEV)
-        }
-        Operation::Rename { from, to, kind } => {
-            let from = from.as_slice();
-            let to = to.as_slice();
-            let is_simple = matches!(kind, RenameKind::Plain | RenameKind::NoReplace);
-            if is_subvolume(from) || is_subvolume(to) {
-                from == to || !is_simple || answer(model, operation).is_err()
-            } else {
-                model.are_in_different_subvolumes(from, to)
-                    && answer(model, operation) != Err(Errno::XDEV)
-            }
-        }
+        Operation::Rename { from, to, .. } => from == to && model.is_subvolume(from.as_slice()),
         _ => false,
     };
     is_unlike || is_in_read_only(model, operation) && answer(model, operation) != Err(Errno::ROFS)
@@ -111,16 +92,6 @@ fn is_in_read_only(model: &Model, operation: &Operation) -> bool {
             Some(object) => model.is_object_read_only(&object),
             None => other.clone().paths().iter().any(|path| is_place(path.as_slice())),
         },
-    }
-}
-
-/// Returns whether userbtrfs makes a snapshot unlike Linux.
-fn is_made_unlike_linux(model: &Model, operation: &Operation) -> bool {
-    match operation {
-        Operation::Snapshot { source, path, .. } => {
-            model.has_own_name_in_snapshot(source.as_slice(), path.as_slice())
-        }
-        _ => false,
     }
 }
 

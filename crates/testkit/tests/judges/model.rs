@@ -78,5 +78,5 @@ fn compare(
     let mut mkfs = Command::new("mkfs.btrfs");
     run(mkfs.args(["-q", "-f", "-n", &node_size.to_string()]).arg(image)).unwrap();
     let mut target = LinuxTarget::new(linux, image).unwrap();
-    target::run(&mut target, &mut Model::of_linux(node_size), operations)
+    target::run(&mut target, &mut Model::new(node_size), operations)
 }

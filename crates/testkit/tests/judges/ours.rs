@@ -164,7 +164,7 @@ fn linux_and_ours_take_turns() {
     for seed in seed..seed + rounds {
         for (made, seed) in kinds.iter().zip((seed..).step_by(1000)) {
             let node_size = made.options.nodesize;
-            let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Both);
+            let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Ours);
             let operations = generator.take(3 * TURN).enumerate();
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
