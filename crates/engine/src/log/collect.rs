@@ -33,6 +33,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 use userbtrfs_codec::hash::name_hash;
@@ -561,11 +562,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     }
 
     /// Returns the keys of these kinds that the log has or is to have of an inode.
-    pub(super) fn keys(
-        &self,
-        number: u64,
-        kinds: std::ops::RangeInclusive<ItemKind>,
-    ) -> LogResult<Vec<Key>> {
+    pub(super) fn keys(&self, number: u64, kinds: RangeInclusive<ItemKind>) -> LogResult<Vec<Key>> {
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
         let keys = self.drafts.keys(self.nodes.tree_roots(), log, keys_of(number, kinds));
         keys.map_err(|_| FullCommitReason::Failed)

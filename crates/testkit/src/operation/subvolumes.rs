@@ -61,9 +61,8 @@ fn takes_root_as_subvolume(operation: &Operation) -> bool {
 }
 
 /// Returns whether userbtrfs may answer an operation unlike Linux, as "Differences from Linux" in
-/// docs/design/subvolumes.md says: a rename of a subvolume to its own name, the exchange of one with
-/// a directory in place of one, and a change in a read-only subvolume that is refused for another
-/// reason, too.
+/// docs/design/subvolumes.md says: a rename of a subvolume to its own name, and a change in a
+/// read-only subvolume that is refused for another reason, too.
 pub fn is_answered_unlike_linux(model: &Model, operation: &Operation) -> bool {
     let is_unlike = match operation {
         Operation::Rename { from, to, .. } => from == to && model.is_subvolume(from.as_slice()),
