@@ -57,8 +57,10 @@ impl Volume {
         let system = ChunkMap::of_superblock(&superblock, device.len())?;
         let chunks = RwLock::new(Class::ChunkMap, system);
         let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
+        let new_label = RwLock::new(Class::ChunkMap, None);
         let stopped = AtomicBool::new(false);
         let volume = Self {
+            new_label,
             device,
             superblock,
             added_incompat: AtomicU64::new(0),

@@ -127,13 +127,16 @@ impl Volume {
         self.write_primary(&superblock, primary).map(drop)
     }
 
-    /// Sets the label of the current superblock, and so of the next one that is written. Panics if
-    /// it has more than 255 bytes.
+    /// Sets the label of the superblock of the next commit. The current superblock keeps its own: a
+    /// commit in flight is about to replace it. Panics if the label has more than 255 bytes.
     pub fn set_label(&self, label: &[u8]) {
         assert!(label.len() <= LABEL_LEN_MAX, "the label fits");
-        let mut superblock = (*self.superblock()).clone();
-        superblock.label = label.to_vec();
-        self.set_superblock(superblock);
+        *self.new_label.write() = Some(label.to_vec());
+    }
+
+    /// Returns the label that was set since the volume was opened.
+    pub fn new_label(&self) -> Option<Vec<u8>> {
+        self.new_label.read().clone()
     }
 
     /// Adds features to the superblock of the next commit. The current superblock stays without

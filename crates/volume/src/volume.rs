@@ -15,6 +15,8 @@ use crate::warning::Warning;
 pub struct Volume {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: RwLock<Arc<Superblock>>,
+    /// The label of the superblock of the next commit, if it was set.
+    pub(crate) new_label: RwLock<Option<Vec<u8>>>,
     /// The bits of incompat features that the superblock of the next commit has in addition.
     pub(crate) added_incompat: AtomicU64,
     pub(crate) geometry: Geometry,

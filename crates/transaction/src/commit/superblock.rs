@@ -1,7 +1,7 @@
 //! The superblock that ends a commit.
 //!
-//! 1. It is the previous one, except for the roots, the byte counts, features that were added and
-//!    one of the four backup sets of roots: the one after the newest.
+//! 1. It is the previous one, except for the roots, the byte counts, features that were added, a
+//!    label that was set, and one of the four backup sets of roots: the one after the newest.
 //! 2. A pending log belongs to the previous commit: it is dropped.
 //! 3. Its number is one more than that of the previous one, and the root tree has the same number:
 //!    Linux would refuse any other.
@@ -22,6 +22,9 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
     assert_eq!(before.checked_add(1), Some(generation), "transactions are committed in order");
     superblock.generation = generation;
     superblock.incompat |= volume.added_incompat();
+    if let Some(label) = volume.new_label() {
+        superblock.label = label;
+    }
     let root = context.tree_roots.roots().root();
     assert_eq!(root.generation, generation, "the root tree is of the transaction");
     superblock.root = root.logical;
