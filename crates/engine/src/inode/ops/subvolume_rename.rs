@@ -124,10 +124,9 @@ pub(crate) fn rename_subvolume(
     kind: RenameKind,
 ) -> Result<()> {
     check_new_name(old)?;
-    check_new_name(new)?;
     namespace.inodes.log_tracker.wait_for_pause();
     if new_dir.number == EMPTY_DIR || old_dir.number == EMPTY_DIR {
-        return Err(refuse_move_into_place(namespace, (old_dir, old), kind)?);
+        return Err(refuse_move_into_place(namespace, (old_dir, old), new, kind)?);
     }
     let mut refused = None;
     for dir in [old_dir, new_dir] {
@@ -146,6 +145,7 @@ pub(crate) fn rename_subvolume(
     let mut reservation = namespace.inodes.reserve_for_name(ITEMS)?;
     loop {
         let moved = occupant(namespace, from)?.ok_or(Error::NotFound)?;
+        check_new_name(new)?;
         let there = occupant(namespace, to)?;
         let there = there.as_ref();
         let rename = Rename { namespace, from, to, kind, moved: &moved, there };
@@ -161,9 +161,11 @@ pub(crate) fn rename_subvolume(
 fn refuse_move_into_place(
     namespace: &Namespace,
     (dir, name): (InodeId, &[u8]),
+    new: &[u8],
     kind: RenameKind,
 ) -> Result<Error> {
     lookup(&namespace.inodes, dir, name)?.ok_or(Error::NotFound)?;
+    check_new_name(new)?;
     if kind == RenameKind::Exchange {
         return Ok(Error::NotFound);
     }
