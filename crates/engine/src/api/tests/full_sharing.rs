@@ -206,8 +206,9 @@ fn filesystem_full_of_clones_stays_writable_and_is_emptied() {
     }
     clean(&lab.fs);
     assert_eq!(lab.data_in_use(), used);
+    // Leaves that became emptier are merged only if they are nearly empty.
     let after = lab.fs.superblock().bytes_used;
-    assert!(after <= before + 64 * KIB, "{after} bytes are used, {before} before");
+    assert!(after <= before + before / 16, "{after} bytes are used, {before} before");
     assert!(lab.fs.read("source").unwrap() == bytes);
     lab.close();
 }
