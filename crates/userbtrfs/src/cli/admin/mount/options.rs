@@ -471,7 +471,7 @@ mod tests {
     fn the_help_lists_the_options() {
         let names = HELP.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let names = names.flat_map(|line| line[2..].split("  ").next().unwrap().split(", "));
-        let names: Vec<_> = names.map(|name| name.split('=').next().unwrap()).collect();
+        let names: Vec<_> = names.map(|name| name.split(['=', '[']).next().unwrap()).collect();
         let with_value =
             ["subvol", "subvolid", "commit", "memory", "threads", "io_uring", "fsname", "offset"];
         for name in &names {
