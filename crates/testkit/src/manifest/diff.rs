@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 
 use super::{Bytes, Entry, Manifest};
 
+/// The inode number of a directory that a snapshot has in place of a subvolume.
+const EMPTY_DIR: u64 = 2;
+
 /// One attribute of one path that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -27,7 +30,8 @@ impl fmt::Display for Difference {
 }
 
 /// Returns all differences in order of paths, except in the attributes named in `ignored` (fields
-/// of [`Entry`], e.g. `atime`).
+/// of [`Entry`], e.g. `atime`). The owner of a directory in place of a subvolume is not compared:
+/// it is not stored, and Linux takes that of the parent.
 pub fn diff(left: &Manifest, right: &Manifest, ignored: &[&str]) -> Vec<Difference> {
     let mut left = left.entries();
     let mut right = right.entries();
@@ -70,8 +74,10 @@ fn entry_diff(left: &Entry, right: &Entry, ignored: &[&str]) -> Vec<Difference> 
     let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
     names.sort();
     names.dedup();
-    let differs =
-        |name: &&String| !ignored.contains(&name.as_str()) && a.get(*name) != b.get(*name);
+    let has_no_owner = left.inode == EMPTY_DIR && right.inode == EMPTY_DIR;
+    let is_ignored =
+        |name: &str| ignored.contains(&name) || has_no_owner && ["uid", "gid"].contains(&name);
+    let differs = |name: &&String| !is_ignored(name) && a.get(*name) != b.get(*name);
     let difference = |name: &String| Difference {
         path: left.path.clone(),
         attribute: name.clone(),

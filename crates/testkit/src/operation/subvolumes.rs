@@ -6,7 +6,7 @@ use crate::model::{End, Model};
 
 use super::choices::{Choices, Draw, is_dir};
 use super::drivers::Drivers;
-use super::{Operation, split};
+use super::{Operation, RenameKind, split};
 
 /// The kinds of operations, with their weights.
 pub(super) const KINDS: [(u64, Draw); 4] =
@@ -35,7 +35,10 @@ impl Choices {
         }
         let is_unlike = match self.drivers {
             Drivers::Linux => false,
-            Drivers::Ours => is_answered_unlike_linux(&self.model, operation),
+            Drivers::Ours => {
+                is_answered_unlike_linux(&self.model, operation)
+                    || copies_deleted_files(&self.model, operation)
+            }
         };
         is_unlike || self.is_on_stub(operation)
     }
@@ -51,6 +54,13 @@ impl Choices {
     }
 }
 
+/// Returns whether an operation copies files without names to a snapshot. Linux removes these from
+/// it at once, we only when the filesystem is opened again; btrfs-progs (6.2) takes a leaf that
+/// trees share and that has one for damaged.
+fn copies_deleted_files(model: &Model, operation: &Operation) -> bool {
+    matches!(operation, Operation::Snapshot { .. }) && model.has_deleted_files()
+}
+
 fn takes_root_as_subvolume(operation: &Operation) -> bool {
     match operation {
         Operation::Snapshot { source: path, .. } | Operation::SetReadOnly { path, .. } => {
@@ -61,11 +71,27 @@ fn takes_root_as_subvolume(operation: &Operation) -> bool {
 }
 
 /// Returns whether userbtrfs may answer an operation unlike Linux, as "Differences from Linux" in
-/// docs/design/subvolumes.md says: a rename of a subvolume to its own name, and a change in a
-/// read-only subvolume that is refused for another reason, too.
+/// docs/design/subvolumes.md says: a link or rename to another subvolume that is refused for
+/// another reason, too; a rename of a subvolume that is refused, exchanges, leaves a whiteout, or
+/// changes nothing; and a change in a read-only subvolume that is refused for another reason, too.
 pub fn is_answered_unlike_linux(model: &Model, operation: &Operation) -> bool {
+    let is_subvolume = |path: &[u8]| model.is_subvolume(path);
     let is_unlike = match operation {
-        Operation::Rename { from, to, .. } => from == to && model.is_subvolume(from.as_slice()),
+        Operation::Link { from, to } => {
+            model.is_in_other_subvolume(from, to.as_slice())
+                && answer(model, operation) != Err(Errno::XDEV)
+        }
+        Operation::Rename { from, to, kind } => {
+            let from = from.as_slice();
+            let to = to.as_slice();
+            let is_simple = matches!(kind, RenameKind::Plain | RenameKind::NoReplace);
+            if is_subvolume(from) || is_subvolume(to) {
+                from == to || !is_simple || answer(model, operation).is_err()
+            } else {
+                model.are_in_different_subvolumes(from, to)
+                    && answer(model, operation) != Err(Errno::XDEV)
+            }
+        }
         _ => false,
     };
     is_unlike || is_in_read_only(model, operation) && answer(model, operation) != Err(Errno::ROFS)

@@ -34,9 +34,6 @@ pub struct Seen {
     held: BTreeMap<Bytes, u64>,
 }
 
-/// The inode number of a directory that a snapshot has in place of a subvolume.
-const EMPTY_DIR: u64 = 2;
-
 impl Seen {
     /// Observes a filesystem mounted by Linux.
     pub(super) fn by_linux(root: &Path) -> Result<Self> {
@@ -93,13 +90,8 @@ impl Seen {
     }
 
     /// Returns the differences between two replays of one image, each of which may have set times.
-    /// The owner of a directory in place of a subvolume is not stored: Linux takes the parent's.
     pub fn differences_of_judges(&self, other: &Seen, cut: Time) -> Vec<String> {
-        let mut found = differences_of_replays(&self.manifest, &other.manifest, cut);
-        let is_stub = |path: &[u8]| self.get(path).is_some_and(|entry| entry.inode == EMPTY_DIR);
-        found.retain(|one| {
-            !(["uid", "gid"].contains(&&*one.attribute) && is_stub(one.path.as_slice()))
-        });
+        let found = differences_of_replays(&self.manifest, &other.manifest, cut);
         found.into_iter().map(|one| one.to_string()).chain(self.all_held_otherwise(other)).collect()
     }
 
