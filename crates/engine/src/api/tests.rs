@@ -11,6 +11,8 @@ mod failing;
 mod fragmented;
 mod full;
 mod full_sharing;
+#[cfg(not(shuttle))]
+mod label;
 mod landing;
 mod listing;
 mod model;
