@@ -80,7 +80,11 @@ fn check_xattr(inode: &Inode, name: &Bytes, length: usize, is_read_only: bool) -
     if name.starts_with(b"user.") && is_read_only {
         return Err(Errno::ROFS);
     }
+    // Linux checks permissions before it looks for the namespace, unless it is one of its own.
+    let is_checked = has_user || inode.node.kind() == Kind::Symlink;
+    let is_foreign = !name.starts_with(b"system.");
     match NAMESPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        None if is_read_only && is_checked && is_foreign => Err(Errno::ROFS),
         None => Err(Errno::OPNOTSUPP),
         Some(b"") => Err(Errno::INVAL),
         Some(_) if is_read_only => Err(Errno::ROFS),
