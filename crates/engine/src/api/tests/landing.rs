@@ -40,6 +40,30 @@ fn seek_hole_skips_data_that_lands_meanwhile() {
 }
 
 #[test]
+fn growth_while_an_fsync_has_data_in_flight_is_logged_by_the_next_fsync() {
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    fs.commit().unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    // Its data is taken, and the file is not logged yet.
+    device.hold(Operation::Write, Which::First);
+    thread::scope(|scope| {
+        let syncing = scope.spawn(|| file.sync_data().unwrap());
+        device.wait_until_held();
+        file.set_len(12_288).unwrap();
+        device.release();
+        syncing.join().unwrap();
+    });
+    file.sync_all().unwrap();
+    drop(file);
+    fs.abandon();
+    let fs = device.open(32 << 20);
+    assert_eq!(fs.metadata("file").unwrap().size, 12_288);
+    fs.close().unwrap();
+}
+
+#[test]
 fn write_in_flight_of_a_deleted_file_overwrites_no_reused_space() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);

@@ -151,7 +151,8 @@ impl<'a> OrderedExtents<'a> {
         }
     }
 
-    /// Records that what landed is in the log already.
+    /// Records that what landed is in the log already. If the file grew after the data was taken,
+    /// its size grew with the landing, and the log may have the old one: it is logged again.
     fn know_logged(
         &self,
         running: u64,
@@ -162,8 +163,12 @@ impl<'a> OrderedExtents<'a> {
         for range in ranges {
             inode.forget_changed(running, range);
         }
-        let log_tracker = self.context.nodes.log_tracker();
-        log_tracker.landed(running, inode.id(), log_transid, inode.extents_version());
+        // Read before the size, so that a file that grows meanwhile has a later version.
+        let version = inode.extents_version();
+        if inode.item_to_log().size <= self.size {
+            let log_tracker = self.context.nodes.log_tracker();
+            log_tracker.landed(running, inode.id(), log_transid, version);
+        }
     }
 }
 
