@@ -55,6 +55,7 @@ impl TransactionContext {
         for kind in [SpaceKind::Metadata, SpaceKind::System] {
             space.ensure_loaded(&tree_roots, kind, u64::MAX)?;
         }
+        let subvolume_ids = SubvolumeIds::load(&tree_roots)?;
         let volume = tree_roots.store().volume();
         let checksum_size = volume.geometry().checksum_kind.size();
         let next = volume.superblock().generation + 1;
@@ -65,7 +66,7 @@ impl TransactionContext {
             checksums: PendingChecksums::new(checksum_size),
             state: TransactionState::new(next),
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
-            subvolume_ids: SubvolumeIds::new(),
+            subvolume_ids,
             high_water: HighWater::default(),
             options,
             on_abort: Box::new(on_abort),

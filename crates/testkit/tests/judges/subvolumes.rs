@@ -276,6 +276,21 @@ fn thousand_snapshots_of_one_subvolume() {
     }
 }
 
+/// The last subvolume is dropped before the first one is created in a mount.
+#[test]
+fn id_of_a_dropped_subvolume_is_not_given_to_another_one() {
+    skip_unless_linux!();
+    let (folder, path) = Image::new().close();
+    let filesystem = OpenOptions::new().write(true).open(&path).unwrap();
+    let image = Image { folder, path, filesystem };
+    let dropped = image.id("/data");
+    image.root().delete_subvolume(b"data").unwrap();
+    assert!(image.filesystem.wait_for_deleted(&[dropped], || true).unwrap());
+    image.root().create_subvolume(b"next", 0o755).unwrap().create(b"file", 0o644).unwrap();
+    assert!(image.id("/next") > dropped);
+    image.judge("created after a dropped one");
+}
+
 /// An open file keeps its subvolume; others that were deleted are dropped meanwhile.
 #[test]
 fn subvolume_in_use_does_not_keep_others_from_being_dropped() {

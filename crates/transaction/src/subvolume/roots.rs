@@ -62,18 +62,12 @@ impl SubvolumeName {
 /// # Errors
 /// [`Error::NoSpace`] if no id is left.
 pub fn take_id(handle: &Handle<'_>) -> Result<TreeId> {
-    let context = handle.context();
-    let known = *context.subvolume_ids.next.lock();
-    let first = match known {
-        Some(next) => next,
-        None => last_subvolume(context)?.saturating_add(1).max(FIRST_FREE_OBJECTID),
-    };
-    let mut next = context.subvolume_ids.next.lock();
-    let id = next.unwrap_or(first);
+    let mut next = handle.context().subvolume_ids.next.lock();
+    let id = *next;
     if id > LAST_FREE_OBJECTID {
         return Err(Error::NoSpace);
     }
-    *next = Some(id + 1);
+    *next = id + 1;
     Ok(TreeId(id))
 }
 
@@ -232,16 +226,6 @@ pub(super) fn root_entry(context: &TransactionContext, id: TreeId) -> Result<(Ke
 }
 
 /// Returns the highest id of a subvolume, also of one that is being deleted.
-fn last_subvolume(context: &TransactionContext) -> Result<u64> {
-    let mut last = 0;
-    let end = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
-    TreeItems::new(&context.tree_roots, TreeId::ROOT)?.visit(&end, &mut |key, _| {
-        last = key.objectid;
-        std::ops::ControlFlow::Break(())
-    })?;
-    Ok(last)
-}
-
 fn new_tree(context: &TransactionContext, new: &NewSubvolume) -> Result<Tree> {
     let store = context.tree_roots.store();
     let first = context.tree_roots.roots().search(store, &Key::MIN)?;

@@ -1,7 +1,13 @@
 //! The ids of subvolumes, and their names.
 
-use userbtrfs_format::TreeId;
+use std::ops::ControlFlow;
+
+use userbtrfs_format::{FIRST_FREE_OBJECTID, ItemKind, Key, LAST_FREE_OBJECTID, TreeId};
 use userbtrfs_sync::{Class, Mutex};
+
+use crate::editor::{Items as _, TreeItems};
+use crate::error::Result;
+use crate::roots::TreeRoots;
 
 /// The name of a subvolume in its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +24,28 @@ pub struct SubvolumeName {
 
 /// The next id for a subvolume, and the right to change root items.
 pub(crate) struct SubvolumeIds {
-    /// `None` before the first call.
-    pub(super) next: Mutex<Option<u64>>,
+    pub(super) next: Mutex<u64>,
     pub(super) change: Mutex<()>,
 }
 
 impl SubvolumeIds {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: Mutex::new(Class::CacheShard, None),
+    /// Finds the next id, as in Linux once when a filesystem is opened: the id of a subvolume that
+    /// is dropped later must not be given to another one, which would be taken for the former.
+    pub(crate) fn load(tree_roots: &TreeRoots) -> Result<Self> {
+        let next = last_subvolume(tree_roots)?.saturating_add(1).max(FIRST_FREE_OBJECTID);
+        Ok(Self {
+            next: Mutex::new(Class::CacheShard, next),
             change: Mutex::new(Class::SubvolumeRoots, ()),
-        }
+        })
     }
+}
+
+fn last_subvolume(tree_roots: &TreeRoots) -> Result<u64> {
+    let mut last = 0;
+    let end = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
+    TreeItems::new(tree_roots, TreeId::ROOT)?.visit(&end, &mut |key, _| {
+        last = key.objectid;
+        ControlFlow::Break(())
+    })?;
+    Ok(last)
 }
