@@ -47,9 +47,6 @@ const FLAGS: &[(InodeFlags, u32)] = &[
     (InodeFlags::NODATACOW, 0x80_0000),
 ];
 
-/// The namespaces of xattrs.
-const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
-
 /// The longest name of an xattr, in bytes.
 const XATTR_NAME_MAX: usize = 255;
 
@@ -357,11 +354,7 @@ fn check_xattr(inode: &Inode, name: &[u8], length: usize) -> Outcome {
     if name.starts_with(b"user.") && !takes_user {
         return Err(Errno::PERM);
     }
-    match NAMESPACES.iter().find(|namespace| name.starts_with(namespace)) {
-        None => Err(Errno::OPNOTSUPP),
-        Some(namespace) if name.len() == namespace.len() => Err(Errno::INVAL),
-        Some(_) => Ok(()),
-    }
+    Ok(())
 }
 
 fn new_attributes(attributes: &Attributes) -> NewAttributes {

@@ -121,9 +121,9 @@ impl Inode {
     ///
     /// `btrfs.compression`, the only property, takes `zlib`, `lzo` or `zstd`, each with or without
     /// a level, and `no` or `none`; an empty value removes it. The flags change with it, and new
-    /// inodes inherit it from a directory. It determines how Linux compresses later writes; nothing
-    /// is compressed here. Returns [`Error::Invalid`](super::Error::Invalid) for other values, and
-    /// for other names in `btrfs.`; it is ignored for inodes other than files and directories.
+    /// inodes inherit it from a directory. It determines how later writes are compressed. Returns
+    /// [`Error::Invalid`](super::Error::Invalid) for other values, and for other names in `btrfs.`;
+    /// it is ignored for inodes other than files and directories.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let kind = match mode {
             XattrMode::Either => XattrKind::Any,

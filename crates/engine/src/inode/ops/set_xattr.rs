@@ -1,7 +1,9 @@
 //! Setting and removing extended attributes, of all kinds.
 
+use userbtrfs_format::{FileKind, NAME_LEN_MAX};
+use userbtrfs_sync::Arc;
+
 use crate::error::{Error, InodeId, Result};
-use crate::inode::XattrKind;
 use crate::inode::flush::item_limits::check_room_for_xattr;
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::ATTRIBUTE_ITEMS;
@@ -10,6 +12,10 @@ use crate::inode::ops::targets::{check_mutable, inode_to_change};
 use crate::inode::ops::xattr::{
     PROPERTIES, check_length, check_name, check_value, find_xattr, put_one,
 };
+use crate::inode::{Inode, XattrKind};
+
+/// The namespaces that Linux handles itself, without a check of permissions.
+const NAMESPACES_OF_LINUX: [&[u8]; 3] = [b"system.", b"trusted.", b"security."];
 
 /// Sets an attribute.
 pub(crate) fn set_xattr(
@@ -19,13 +25,12 @@ pub(crate) fn set_xattr(
     value: &[u8],
     kind: XattrKind,
 ) -> Result<()> {
-    check_name(name)?;
     check_value(name, value)?;
     if name.starts_with(PROPERTIES) {
+        check_name(name)?;
         return set_property(namespace, id, name, Some(value), kind);
     }
-    let inode = inode_to_change(namespace, id)?;
-    check_mutable(&inode)?;
+    let inode = inode_to_change_xattr(namespace, id, name)?;
     check_length(&namespace.inodes, name, value)?;
     let reservation = namespace.inodes.reserve(ATTRIBUTE_ITEMS)?;
     let _locked = inode.lock_operation();
@@ -40,10 +45,34 @@ pub(crate) fn remove_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> R
     if name.starts_with(PROPERTIES) {
         return set_property(namespace, id, name, None, XattrKind::Replace);
     }
-    let inode = inode_to_change(namespace, id)?;
-    check_mutable(&inode)?;
+    let inode = inode_to_change_xattr(namespace, id, name)?;
     let reservation = namespace.inodes.reserve_for_removal(ATTRIBUTE_ITEMS)?;
     let _locked = inode.lock_operation();
     find_xattr(&namespace.inodes, &inode, name)?.0.ok_or(Error::NoAttribute)?;
     put_one(&namespace.inodes, &inode, name, None, reservation)
+}
+
+/// Returns the inode whose attribute of this name is to be changed. Like Linux, checks that the
+/// inode may be changed before it looks for the namespace, unless Linux handles that itself.
+fn inode_to_change_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> Result<Arc<Inode>> {
+    let name_first = is_name_first(namespace.inodes.inode(id)?.kind(), name);
+    if name_first {
+        check_name(name)?;
+    }
+    let inode = inode_to_change(namespace, id)?;
+    check_mutable(&inode)?;
+    if !name_first {
+        check_name(name)?;
+    }
+    Ok(inode)
+}
+
+/// Returns whether the name is checked before the permissions.
+fn is_name_first(kind: FileKind, name: &[u8]) -> bool {
+    let has_permissions =
+        matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+    !has_permissions
+        || name.is_empty()
+        || name.len() > NAME_LEN_MAX
+        || NAMESPACES_OF_LINUX.iter().any(|own| name.starts_with(own))
 }
