@@ -45,11 +45,6 @@ impl Model {
         self.subvolumes.get(&node.id()).copied()
     }
 
-    /// Returns whether a file that is still open has no name.
-    pub fn has_deleted_files(&self) -> bool {
-        self.handles.values().any(|id| self[*id].nlink == 0)
-    }
-
     /// Returns whether there is a subvolume at a path.
     pub fn is_subvolume(&self, path: &[u8]) -> bool {
         self.resolve(path).is_ok_and(|id| self.subvolumes.contains_key(&id))

@@ -35,10 +35,7 @@ impl Choices {
         }
         let is_unlike = match self.drivers {
             Drivers::Linux => false,
-            Drivers::Ours => {
-                is_answered_unlike_linux(&self.model, operation)
-                    || copies_deleted_files(&self.model, operation)
-            }
+            Drivers::Ours => is_answered_unlike_linux(&self.model, operation),
         };
         is_unlike || self.is_on_stub(operation)
     }
@@ -52,13 +49,6 @@ impl Choices {
         let mut paths = paths.iter().map(|path| path.as_slice());
         paths.any(|path| !is_removal && is_stub(path) || is_in_stub(path))
     }
-}
-
-/// Returns whether an operation copies files without names to a snapshot. Linux removes these from
-/// it at once, we only when the filesystem is opened again; btrfs-progs (6.2) takes a leaf that
-/// trees share and that has one for damaged.
-fn copies_deleted_files(model: &Model, operation: &Operation) -> bool {
-    matches!(operation, Operation::Snapshot { .. }) && model.has_deleted_files()
 }
 
 fn takes_root_as_subvolume(operation: &Operation) -> bool {

@@ -291,6 +291,29 @@ fn id_of_a_dropped_subvolume_is_not_given_to_another_one() {
     image.judge("created after a dropped one");
 }
 
+/// btrfs-progs (6.2) takes a leaf that two trees share, and that has such a file, for damaged.
+#[test]
+fn files_without_names_are_removed_from_a_new_snapshot() {
+    skip_unless_linux!();
+    let image = Image::new();
+    let data = image.filesystem.open_dir("/data").unwrap();
+    let deleted = image.filesystem.open_file("/data/files/file 4").unwrap();
+    image.filesystem.remove_file("/data/files/file 4").unwrap();
+    let unnamed = data.create_unnamed(0o600).unwrap().open().unwrap();
+    unnamed.append(&[7; 10_000]).unwrap();
+    for (name, read_only) in [(b"fixed", true), (b"other", false)] {
+        image.root().snapshot(name, image.id("/data"), read_only).unwrap();
+    }
+    image.filesystem.commit().unwrap();
+    let crashed = image.folder.path().join("crashed");
+    std::fs::copy(&image.path, &crashed).unwrap();
+    btrfs_check(&crashed).unwrap();
+    assert_eq!(deleted.read_all().unwrap().len(), 9000);
+    assert_eq!(unnamed.read_all().unwrap(), [7; 10_000]);
+    drop((data, deleted, unnamed));
+    image.judge("snapshots of files without names");
+}
+
 /// An open file keeps its subvolume; others that were deleted are dropped meanwhile.
 #[test]
 fn subvolume_in_use_does_not_keep_others_from_being_dropped() {

@@ -8,7 +8,7 @@
 //! 3. An inode that is in no tree yet leaves nothing.
 //! 4. Orphans of an earlier mount are deleted before the first change in their subvolume, if
 //!    possible; in the top level and in the subvolume that was opened, before the filesystem is
-//!    closed.
+//!    closed. Those that a snapshot copied are deleted once it is durable.
 //! 5. A deletion that fails is tried again in a later transaction, and when the filesystem is
 //!    closed. Until then the ORPHAN_ITEM stays.
 
@@ -283,8 +283,8 @@ fn last_extents(inodes: &Inodes, inode: &Inode, from: u64, most: usize) -> Resul
     Ok(found)
 }
 
-/// Deletes the orphans that an earlier mount left in a subvolume. Those that cannot be deleted
-/// stay for a later mount; that is no error.
+/// Deletes the orphans that an earlier mount left in a subvolume, or that a snapshot copied. Those
+/// that cannot be deleted stay for a later mount; that is no error.
 pub(in crate::inode) fn delete_left(namespace: &Namespace, id: TreeId, subvolume: &Subvolume) {
     for number in subvolume.take_left() {
         let _stays = match namespace.inodes.inode(InodeId { subvolume: id, number }) {

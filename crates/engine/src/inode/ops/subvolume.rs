@@ -26,7 +26,7 @@ use crate::inode::ops::create::{NewInode, check_absent, next_index, take_index};
 use crate::inode::ops::inherit::DefaultAcl;
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::operation::{Operation, TxnHandle, lock_entries};
-use crate::inode::ops::targets::{check_mutable, directory_to_change};
+use crate::inode::ops::targets::{check_mutable, clean, directory_to_change};
 use crate::inode::ops::unlink::check_empty;
 use crate::inode::ops::xattr::check_new_xattrs;
 use crate::inode::{Entry, EntryTarget, Inode, Inodes};
@@ -47,7 +47,8 @@ struct NamedSubvolume {
 }
 
 /// Makes the snapshot that `new` describes, with a name in a directory, and returns its id when it
-/// is durable. `new` takes the id, the name, and what adds the entry.
+/// is durable. `new` takes the id, the name, and what adds the entry. The snapshot also copied the
+/// inodes that have no name, but nobody has them open there: they are deleted at once, as in Linux.
 ///
 /// The entries of the directory are locked until the commit has made the snapshot and added its
 /// entry, but not while it writes.
@@ -80,6 +81,8 @@ pub(crate) fn add_snapshot(
     let generation = operation.generation();
     drop(operation);
     transactions.commit_transaction_with(generation, || drop(locked))?;
+    // If that fails, a later mount deletes them.
+    let _left = clean(namespace, id);
     Ok(id)
 }
 

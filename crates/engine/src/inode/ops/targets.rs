@@ -8,15 +8,17 @@ use userbtrfs_sync::Arc;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::Inode;
-use crate::inode::ids::{EMPTY_DIR, ROOT_DIR};
+use crate::inode::ids::EMPTY_DIR;
 use crate::inode::ops::namespace::Namespace;
 use crate::inode::ops::orphan::delete_left;
 use crate::inode::tree::subvolume::Subvolume;
 
-/// Deletes the orphans that an earlier mount left in a subvolume, unless that was done. The
-/// caller holds no lock.
-pub(crate) fn clean(namespace: &Namespace, subvolume: TreeId) -> Result<()> {
-    subvolume_to_change(namespace, InodeId { subvolume, number: ROOT_DIR }).map(drop)
+/// Deletes the orphans that an earlier mount left in a subvolume, or that a snapshot copied, unless
+/// that was done; also in a read-only one. The caller holds no lock.
+pub(crate) fn clean(namespace: &Namespace, id: TreeId) -> Result<()> {
+    let subvolume = namespace.subvolumes.find(&namespace.inodes.tree_roots, id)?;
+    delete_left(namespace, id, &subvolume);
+    Ok(())
 }
 
 /// Returns the subvolume of inodes that are about to change, after deleting the orphans that an

@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::inode::TreeRoots;
 use crate::inode::tree::ondisk;
 
-/// A subvolume that may be written to.
+/// A subvolume that is written to, or in which orphans are deleted.
 pub(in crate::inode) struct Subvolume {
     pub(in crate::inode) tree: Arc<Tree>,
     next_number: AtomicU64,
-    /// Orphans that an earlier mount left.
+    /// Orphans that an earlier mount left, or that a snapshot copied.
     left: Mutex<Vec<u64>>,
     read_only: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl DeletedSubvolumes {
     }
 }
 
-/// The subvolumes that were written to.
+/// The subvolumes that were written to, or in which orphans were deleted.
 pub(in crate::inode) struct Subvolumes {
     found: Mutex<HashMap<TreeId, Arc<Subvolume>, ShortKeys>>,
 }
@@ -69,18 +69,25 @@ impl Subvolumes {
         tree_roots: &TreeRoots,
         id: TreeId,
     ) -> Result<Arc<Subvolume>> {
-        let known = self.found.lock().get(&id).cloned();
-        let subvolume = if let Some(subvolume) = known {
-            subvolume
-        } else {
-            let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
-            Arc::clone(self.found.lock().entry(id).or_insert(subvolume))
-        };
+        let subvolume = self.find(tree_roots, id)?;
         if subvolume.read_only.load(Ordering::Acquire) {
             Err(Error::ReadOnly)
         } else {
             Ok(subvolume)
         }
+    }
+
+    /// Returns a subvolume by number, also a read-only one.
+    pub(in crate::inode) fn find(
+        &self,
+        tree_roots: &TreeRoots,
+        id: TreeId,
+    ) -> Result<Arc<Subvolume>> {
+        if let Some(known) = self.found.lock().get(&id) {
+            return Ok(Arc::clone(known));
+        }
+        let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
+        Ok(Arc::clone(self.found.lock().entry(id).or_insert(subvolume)))
     }
 
     /// Records that a subvolume may, or may not, be changed from now on.
@@ -101,13 +108,11 @@ impl Subvolume {
         if !id.is_subvolume() {
             return Err(Error::NoSubvolume);
         }
-        if ondisk::is_read_only(tree_roots, id)? {
-            return Err(Error::ReadOnly);
-        }
+        let read_only = AtomicBool::new(ondisk::is_read_only(tree_roots, id)?);
         let tree = tree_roots.tree(id)?;
         let next_number = AtomicU64::new(ondisk::next_number(tree_roots, &tree)?);
         let left = Mutex::new(Class::CacheShard, ondisk::orphans(tree_roots, &tree)?);
-        Ok(Self { tree, next_number, left, read_only: AtomicBool::new(false) })
+        Ok(Self { tree, next_number, left, read_only })
     }
 
     /// Returns a number for a new inode.
@@ -120,7 +125,7 @@ impl Subvolume {
         Ok(number)
     }
 
-    /// Takes the orphans that an earlier mount left.
+    /// Takes the orphans that an earlier mount left, or that a snapshot copied.
     pub(in crate::inode) fn take_left(&self) -> Vec<u64> {
         std::mem::take(&mut *self.left.lock())
     }
