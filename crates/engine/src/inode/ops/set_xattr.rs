@@ -55,20 +55,19 @@ pub(crate) fn remove_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> R
 /// Returns the inode whose attribute of this name is to be changed. Like Linux, checks that the
 /// inode may be changed before it looks for the namespace, unless Linux handles that itself.
 fn inode_to_change_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> Result<Arc<Inode>> {
-    let name_first = is_name_first(namespace.inodes.inode(id)?.kind(), name);
-    if name_first {
-        check_name(name)?;
+    let inode =
+        inode_to_change(namespace, id).and_then(|inode| check_mutable(&inode).map(|()| inode));
+    match check_name(name) {
+        Err(error) if is_name_first(namespace, id, name) => Err(error),
+        Err(error) => inode.and(Err(error)),
+        Ok(()) => inode,
     }
-    let inode = inode_to_change(namespace, id)?;
-    check_mutable(&inode)?;
-    if !name_first {
-        check_name(name)?;
-    }
-    Ok(inode)
 }
 
-/// Returns whether the name is checked before the permissions.
-fn is_name_first(kind: FileKind, name: &[u8]) -> bool {
+/// Returns whether a bad name is reported before missing permissions.
+fn is_name_first(namespace: &Namespace, id: InodeId, name: &[u8]) -> bool {
+    // In the place of a subvolume that a snapshot did not copy there is only a directory.
+    let kind = namespace.inodes.inode(id).map_or(FileKind::Directory, |inode| inode.kind());
     let has_permissions =
         matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
     !has_permissions
