@@ -8,12 +8,25 @@ use crate::error::{Access, DeviceError, Operation};
 use crate::request::{Completion, Request};
 use crate::ticket::Ticket;
 
-/// A block device, file or memory of fixed length that executes batches of requests. See the
+/// A block device, file or memory that executes batches of requests. See the
 /// crate's invariants.
 #[expect(clippy::len_without_is_empty, reason = "nobody asks whether a device is empty")]
 pub trait Device: Send + Sync {
-    /// Returns the length in bytes; it does not change while the device is open.
+    /// Returns the length in bytes. It changes only by [`measure`](Device::measure) and
+    /// [`set_len`](Device::set_len).
     fn len(&self) -> u64;
+
+    /// Measures the device again, and returns its length: a block device or a file may have grown
+    /// since it was opened.
+    fn measure(&self) -> Result<u64, DeviceError> {
+        Ok(self.len())
+    }
+
+    /// Sets the length of an image file. Returns false, without effect, if the device is none that
+    /// is all of a file. No request in flight lies beyond the new end.
+    fn set_len(&self, _len: u64) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
 
     /// Returns the name for messages: the path, if there is one.
     fn name(&self) -> &str;

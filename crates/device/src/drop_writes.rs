@@ -23,6 +23,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::device::Device;
+use crate::error::DeviceError;
 use crate::overlay::Overlay;
 use crate::request::{Completion, Request};
 use crate::ticket::Ticket;
@@ -119,6 +120,14 @@ impl Device for DropWritesDevice {
         self.below.len()
     }
 
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.below.measure()
+    }
+
+    fn set_len(&self, len: u64) -> Result<bool, DeviceError> {
+        if self.reaches() { self.below.set_len(len) } else { Ok(false) }
+    }
+
     fn name(&self) -> &str {
         self.below.name()
     }
@@ -160,7 +169,6 @@ impl Device for DropWritesDevice {
 mod tests {
     use super::*;
     use crate::buffer::Buffer;
-    use crate::error::DeviceError;
     use crate::memory::MemoryDevice;
 
     const PAGE: usize = 4096;

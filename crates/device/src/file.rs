@@ -18,6 +18,7 @@
 use std::path::Path;
 
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::Ordering;
 
 use crate::batch::Admitted;
 use crate::buffer::Buffer;
@@ -132,7 +133,15 @@ impl FileDevice {
 
 impl Device for FileDevice {
     fn len(&self) -> u64 {
-        self.file.len
+        self.file.len.load(Ordering::SeqCst)
+    }
+
+    fn measure(&self) -> Result<u64, DeviceError> {
+        self.file.measure_again()
+    }
+
+    fn set_len(&self, len: u64) -> Result<bool, DeviceError> {
+        self.file.set_len(len)
     }
 
     fn name(&self) -> &str {

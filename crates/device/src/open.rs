@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise, ioctl_blksszget, major, minor};
 use rustix::io::{Errno, pread};
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::buffer::Buffer;
@@ -141,7 +142,10 @@ pub(crate) struct OpenFile {
     /// Where in the file the device begins, in bytes.
     pub(crate) start: u64,
     /// Its length in bytes.
-    pub(crate) len: u64,
+    pub(crate) len: AtomicU64,
+    /// The device ends where the file ends.
+    is_whole: bool,
+    is_block_device: bool,
     pub(crate) is_writable: bool,
     /// The alignment of the offset and length of a call; 1 if the file is not direct.
     alignment: u64,
@@ -229,7 +233,9 @@ impl OpenFile {
         let len = region.end - region.start;
         let opened = |file, alignment| OpenFile {
             start,
-            len,
+            len: AtomicU64::new(len),
+            is_whole: options.region == Region::Whole,
+            is_block_device,
             is_writable: options.writable,
             name: name.clone(),
             file,
@@ -256,6 +262,25 @@ impl OpenFile {
             Some(large) if len >= LARGE && large.span(offset, len).is_exact() => large,
             _ => self,
         }
+    }
+
+    /// Measures the file again if the device ends where it does; returns the length of the device.
+    pub(crate) fn measure_again(&self) -> Result<u64, DeviceError> {
+        if self.is_whole {
+            let len = measure(&self.file).map_err(|source| failure(&self.name, source))?;
+            self.len.store(len, Ordering::SeqCst);
+        }
+        Ok(self.len.load(Ordering::SeqCst))
+    }
+
+    /// Sets the length of the file; returns false if the device is not all of a file.
+    pub(crate) fn set_len(&self, len: u64) -> Result<bool, DeviceError> {
+        if !self.is_whole || self.is_block_device || !self.is_writable {
+            return Ok(false);
+        }
+        self.file.set_len(len).map_err(|source| failure(&self.name, source))?;
+        self.len.store(len, Ordering::SeqCst);
+        Ok(true)
     }
 
     pub(crate) fn is_direct(&self) -> bool {

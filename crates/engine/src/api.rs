@@ -22,6 +22,7 @@ mod items;
 mod options;
 mod path;
 mod reader;
+mod resize;
 #[cfg(all(test, shuttle))]
 mod shuttle_models;
 mod space;
@@ -46,6 +47,7 @@ pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};
 pub use options::{OpenOptions, PendingLog};
 pub use path::join_path;
 pub use reader::{Chunk, FileReader};
+pub use resize::{ImageLength, NewSize};
 pub use space::{SpaceUse, StatFs, Usage};
 pub use subvolume::SubvolumeInfo;
 pub use userbtrfs_btree::CacheStats;

@@ -162,6 +162,23 @@ pub enum Error {
     /// An operation that no user may do.
     #[error("operation not permitted")]
     NotPermitted,
+    /// The requested size exceeds the device.
+    #[error("{size} bytes are beyond the end of the device at {device}")]
+    BeyondDevice {
+        /// The requested size of the filesystem.
+        size: u64,
+        /// The length of the device.
+        device: u64,
+    },
+    /// The filesystem has no device of this id.
+    #[error("no device {0}")]
+    NoDevice(u64),
+    /// A number that does not fit.
+    #[error("result out of range")]
+    OutOfRange,
+    /// Another resize is running.
+    #[error("another resize is in progress")]
+    ResizeInProgress,
     /// An invalid request, in words.
     #[error("invalid: {0}")]
     Invalid(&'static str),
@@ -367,11 +384,12 @@ impl Error {
             Self::NoMoreData => 6,
             Self::NoThread(_) => 11,
             Self::OutOfMemory { .. } => 12,
-            Self::IsRoot | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => {
-                16
-            }
+            Self::IsRoot
+            | Self::ResizeInProgress
+            | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => 16,
             Self::Exists => 17,
             Self::CrossDevice | Self::OtherFilesystem => 18,
+            Self::NoDevice(_) => 19,
             Self::NotADirectory => 20,
             Self::IsADirectory => 21,
             Self::NotAFile
@@ -379,13 +397,13 @@ impl Error {
             | Self::MemoryBound(_)
             | Self::IntoItself
             | Self::Invalid(_) => 22,
-            Self::FileTooLarge => 27,
+            Self::FileTooLarge | Self::BeyondDevice { .. } => 27,
             Self::NoSpace | Self::AttributeTooLong => 28,
             Self::Device(DeviceError::WriteProtected { .. })
             | Self::ReadOnly
             | Self::Transaction(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
-            Self::BadAttributeName(_) => 34,
+            Self::BadAttributeName(_) | Self::OutOfRange => 34,
             Self::NameTooLong => 36,
             Self::NotEmpty => 39,
             Self::SymlinkLoop => 40,

@@ -458,6 +458,30 @@ impl TransactionManager {
         self.space().trim(self.tree_roots(), range, len_min)
     }
 
+    /// Sets the size of the device in the handle's transaction, whose commit makes it durable;
+    /// the device is no smaller. New space can be used at once. Returns false, without effect, if
+    /// chunks take space beyond it.
+    pub fn set_device_size(&self, handle: &Handle<'_>, bytes: u64) -> bool {
+        let is_set = self.space().set_device_len(bytes);
+        if is_set {
+            self.volume().set_device_size(bytes);
+            // Any change makes a commit write the superblock.
+            handle.subvolume_changed(TreeId::FS);
+        }
+        is_set
+    }
+
+    /// Returns the size of the device, and of the next commit's superblock.
+    pub fn device_size(&self) -> u64 {
+        self.space().device_len()
+    }
+
+    /// Removes empty block groups, as a lack of space does; on return their space on the device is
+    /// free. The caller is in no transaction.
+    pub fn remove_empty_groups(&self) -> Result<()> {
+        self.committer.commit_for_space().map(drop)
+    }
+
     /// Adds the checksums of consecutive sectors from `logical` on, in stored form. They will be in
     /// the checksum tree when the transaction is committed.
     pub fn add_checksums(&self, _handle: &Handle<'_>, logical: Logical, stored: &[u8]) {

@@ -14,6 +14,7 @@
 //! | `nocow`                       | extents that are being overwritten in place         |
 //! | `file_data`                   | space, checksums and references of file data        |
 //! | `high_water`, `discard`       | the largest reservation; discard of freed space     |
+//! | `resize`                      | the size of the device                              |
 //!
 //! 1. Nothing here edits a tree. A commit asks for what it must write: changed block groups, new
 //!    chunks.
@@ -46,6 +47,7 @@ mod log_extents;
 mod nocow;
 mod ranges;
 mod reserve;
+mod resize;
 mod space_info;
 
 use std::thread;

@@ -58,9 +58,11 @@ impl Volume {
         let chunks = RwLock::new(Class::ChunkMap, system);
         let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
         let new_label = RwLock::new(Class::ChunkMap, None);
+        let new_device_size = RwLock::new(Class::ChunkMap, None);
         let stopped = AtomicBool::new(false);
         let volume = Self {
             new_label,
+            new_device_size,
             device,
             superblock,
             added_incompat: AtomicU64::new(0),

@@ -139,6 +139,19 @@ impl Volume {
         self.new_label.read().clone()
     }
 
+    /// Sets the size of the device in the superblock of the next commit, which is no larger than
+    /// the device. The current superblock keeps its own.
+    pub fn set_device_size(&self, bytes: u64) {
+        assert!(bytes <= self.device().len(), "the filesystem lies on the device");
+        *self.new_device_size.write() = Some(bytes);
+    }
+
+    /// Returns the size of the device that the superblock of the next commit has.
+    pub fn next_device_size(&self) -> u64 {
+        let new = *self.new_device_size.read();
+        new.unwrap_or_else(|| self.superblock().device.total_bytes)
+    }
+
     /// Adds features to the superblock of the next commit. The current superblock stays without
     /// them: what a log uses must be in the superblock that the log belongs to.
     pub fn add_incompat(&self, flags: IncompatFlags) {

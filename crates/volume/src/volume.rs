@@ -17,6 +17,8 @@ pub struct Volume {
     pub(crate) superblock: RwLock<Arc<Superblock>>,
     /// The label of the superblock of the next commit, if it was set.
     pub(crate) new_label: RwLock<Option<Vec<u8>>>,
+    /// The size of the device in the superblock of the next commit, if it was set.
+    pub(crate) new_device_size: RwLock<Option<u64>>,
     /// The bits of incompat features that the superblock of the next commit has in addition.
     pub(crate) added_incompat: AtomicU64,
     pub(crate) geometry: Geometry,

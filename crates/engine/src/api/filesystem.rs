@@ -7,6 +7,7 @@ use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{LABEL_LEN_MAX, Quoted, Superblock, TreeId};
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::AtomicBool;
 use userbtrfs_transaction::{Commits, Discards, HandleKind, LogStats, TransactionManager};
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     /// `None` if the filesystem is open read-only.
     pub(super) transactions: Option<Arc<TransactionManager>>,
     replayed: Option<Replayed>,
+    /// Whether a resize is running.
+    pub(super) resizing: AtomicBool,
 }
 
 impl Inner {
@@ -521,6 +524,7 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
         is_open: false,
         transactions: None,
         replayed: None,
+        resizing: AtomicBool::new(false),
     })
 }
 
@@ -556,5 +560,6 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         is_open: false,
         transactions: Some(transactions),
         replayed: None,
+        resizing: AtomicBool::new(false),
     })
 }

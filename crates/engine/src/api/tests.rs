@@ -18,6 +18,8 @@ mod listing;
 mod model;
 mod orphans;
 mod repairing;
+#[cfg(not(shuttle))]
+mod resize;
 mod salvaging;
 #[cfg(debug_assertions)]
 mod searching;

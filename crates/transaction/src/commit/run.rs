@@ -218,6 +218,7 @@ impl Committer {
         let space_items = SpaceItemWriter::new(&self.context, commit.generation());
         space_items.rebuild_free_space_tree()?;
         quotas::mark(&space_items.editor)?;
+        space_items.write_device_size()?;
         space_items.run_references()?;
         self.crash_point(CrashPoint::CommitRefsRun);
         space_items.remove_empty_groups()?;

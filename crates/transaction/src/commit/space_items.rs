@@ -156,9 +156,19 @@ impl<'a> SpaceItemWriter<'a> {
         Key::new(id, ItemKind::DEV_EXTENT, physical.0)
     }
 
-    /// Writes how much of the device is given to chunks.
+    /// Writes the size of the device if it was set.
+    pub(super) fn write_device_size(&self) -> Result<()> {
+        let volume = self.context.volume();
+        if volume.next_device_size() == volume.superblock().device.total_bytes {
+            return Ok(());
+        }
+        self.write_device_item()
+    }
+
+    /// Writes the size of the device, and how much of it is given to chunks.
     fn write_device_item(&self) -> Result<()> {
         let mut device = self.context.volume().superblock().device.clone();
+        device.total_bytes = self.context.volume().next_device_size();
         device.bytes_used = self.context.space.device_used();
         let key = Key::new(DEVICE_ITEMS, ItemKind::DEV_ITEM, device.id);
         let put = ItemEdit::Put(key, device.encode().to_vec());

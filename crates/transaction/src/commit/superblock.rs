@@ -1,7 +1,7 @@
 //! The superblock that ends a commit.
 //!
 //! 1. It is the previous one, except for the roots, the byte counts, features that were added, a
-//!    label that was set, and one of the four backup sets of roots: the one after the newest.
+//!    label or a size of the device that was set, and one of the four backup sets of roots: the one after the newest.
 //! 2. A pending log belongs to the previous commit: it is dropped.
 //! 3. Its number is one more than that of the previous one, and the root tree has the same number:
 //!    Linux would refuse any other.
@@ -25,6 +25,11 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
     if let Some(label) = volume.new_label() {
         superblock.label = label;
     }
+    let size = volume.next_device_size();
+    // The sum over all devices, of which there is one; it may be rounded in another way.
+    let others = superblock.total_bytes.saturating_sub(superblock.device.total_bytes);
+    superblock.total_bytes = others.saturating_add(size);
+    superblock.device.total_bytes = size;
     let root = context.tree_roots.roots().root();
     assert_eq!(root.generation, generation, "the root tree is of the transaction");
     superblock.root = root.logical;

@@ -335,6 +335,17 @@ impl BlockGroups {
         (self.device.chunk_bytes() + preallocated.sum::<u64>()) / self.data_copies()
     }
 
+    pub(super) fn device_len(&self) -> u64 {
+        self.device.len()
+    }
+
+    /// Sets the length of the device; returns false if chunks take space beyond it, made or
+    /// preallocated ones.
+    pub(super) fn set_device_len(&mut self, len: u64) -> bool {
+        self.release_preallocated();
+        self.device.set_len(len)
+    }
+
     fn data_copies(&self) -> u64 {
         if self.flags(SpaceKind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 }
     }

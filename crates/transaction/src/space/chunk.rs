@@ -55,6 +55,28 @@ impl DeviceSpace {
         Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free, start }
     }
 
+    /// Returns the length of the device.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Sets the length of the device, which is not in the boot area; returns false, without effect,
+    /// if a chunk takes space beyond it.
+    pub(super) fn set_len(&mut self, len: u64) -> bool {
+        assert!(len > DEVICE_START, "the boot area stays as it is");
+        if let Some(more) = len.checked_sub(self.len) {
+            self.free.insert(self.len, more).expect("there was nothing beyond the end");
+        } else {
+            let less = self.len - len;
+            if !self.free.contains(len, less) {
+                return false;
+            }
+            self.free.subtract(len, less);
+        }
+        self.len = len;
+        true
+    }
+
     /// Returns the bytes that no chunk takes and that a chunk could.
     pub(super) fn free_bytes(&self) -> u64 {
         self.free.usable()

@@ -1,0 +1,170 @@
+//! Resizing a filesystem while it is open.
+//!
+//! 1. The new size is in the commit that this waits for: a crash leaves the old size or the new
+//!    one.
+//! 2. An image file is extended before the filesystem grows, and truncated after the commit that
+//!    shrank it is durable: the filesystem always lies in the file.
+//! 3. The sizes that are refused, and their errors, are those of Linux.
+
+use userbtrfs_format::SECTOR_SIZE;
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_transaction::{HandleKind, TransactionManager};
+
+use super::Filesystem;
+use crate::error::{Error, Result};
+
+/// The least size of a filesystem after it was resized, in bytes.
+const SIZE_MIN: u64 = 256 << 20;
+/// The number of times that empty block groups are removed before a shrink: the removal of one can
+/// make that of another possible.
+const REMOVALS: usize = 2;
+
+/// Whether an image file has the length of the filesystem in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageLength {
+    /// The file keeps its length.
+    Keep,
+    /// The file is extended for a filesystem that grows, and truncated behind one that shrinks.
+    Follow,
+}
+
+/// The size that a filesystem is resized to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSize {
+    /// A size in bytes.
+    Bytes(u64),
+    /// That many bytes more.
+    More(u64),
+    /// That many bytes less.
+    Less(u64),
+    /// That of the device.
+    Max,
+}
+
+impl Filesystem {
+    /// Parses `[DEVID:][+-]SIZE` or `[DEVID:]max`, as `BTRFS_IOC_RESIZE` does. A size is in bytes,
+    /// or has a suffix K, M, G, T, P or E.
+    pub fn parse_size(&self, text: &str) -> Result<NewSize> {
+        let (device, size) = text.split_once(':').unwrap_or(("1", text));
+        let id: u64 = device.parse().map_err(|_| Error::Invalid("device id"))?;
+        if id == 0 {
+            return Err(Error::Invalid("device id"));
+        }
+        if id != self.superblock().device.id {
+            return Err(Error::NoDevice(id));
+        }
+        if size == "max" {
+            return Ok(NewSize::Max);
+        }
+        let signed = |kind: fn(u64) -> NewSize, digits| bytes_of(digits).map(kind);
+        match size.split_at_checked(1) {
+            Some(("+", digits)) => signed(NewSize::More, digits),
+            Some(("-", digits)) => signed(NewSize::Less, digits),
+            _ => signed(NewSize::Bytes, size),
+        }
+    }
+
+    /// Resizes the filesystem, in whole sectors, and waits until that is durable; returns the new
+    /// size in bytes. New space can be used at once.
+    ///
+    /// Fails with [`Error::Invalid`] if the size is below 256 MiB, with [`Error::BeyondDevice`] if
+    /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit.
+    pub fn resize(&self, size: NewSize, image: ImageLength) -> Result<u64> {
+        let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
+        let _alone = ResizeGuard::new(&self.inner.resizing)?;
+        let old = transactions.device_size();
+        let bytes = self.bytes_of_size(size, old)?;
+        if bytes < SIZE_MIN {
+            return Err(Error::Invalid("a filesystem is not resized to less than 256 MiB"));
+        }
+        let new = bytes - bytes % u64::from(SECTOR_SIZE);
+        if bytes > old {
+            self.ensure_device_len(bytes, image)?;
+        }
+        match new.cmp(&old) {
+            std::cmp::Ordering::Greater => assert!(set(transactions, new)?, "nothing is beyond"),
+            std::cmp::Ordering::Less => self.shrink(transactions, new)?,
+            std::cmp::Ordering::Equal => {}
+        }
+        transactions.commit()?;
+        if image == ImageLength::Follow && new < old {
+            transactions.wait_completed()?;
+            self.volume().device().set_len(new)?;
+        }
+        Ok(new)
+    }
+
+    fn bytes_of_size(&self, size: NewSize, old: u64) -> Result<u64> {
+        match size {
+            NewSize::Bytes(bytes) => Ok(bytes),
+            NewSize::More(more) => old.checked_add(more).ok_or(Error::OutOfRange),
+            NewSize::Less(less) => {
+                old.checked_sub(less).ok_or(Error::Invalid("more than the filesystem has"))
+            }
+            NewSize::Max => Ok(self.volume().device().measure()?),
+        }
+    }
+
+    /// Makes sure that the device has `bytes` bytes.
+    fn ensure_device_len(&self, bytes: u64, image: ImageLength) -> Result<()> {
+        let device = self.volume().device();
+        let have = device.measure()?;
+        let fits = bytes <= have || image == ImageLength::Follow && device.set_len(bytes)?;
+        if fits { Ok(()) } else { Err(Error::BeyondDevice { size: bytes, device: have }) }
+    }
+
+    fn shrink(&self, transactions: &TransactionManager, new: u64) -> Result<()> {
+        // What was freed is not in use, and empty block groups can be removed.
+        self.commit()?;
+        for _ in 0..REMOVALS {
+            if set(transactions, new)? {
+                return Ok(());
+            }
+            transactions.remove_empty_groups()?;
+        }
+        if set(transactions, new)? { Ok(()) } else { Err(Error::NoSpace) }
+    }
+}
+
+/// Sets the size in a transaction; returns false if space beyond it is in use.
+fn set(transactions: &TransactionManager, bytes: u64) -> Result<bool> {
+    let handle = transactions.start(HandleKind::Operation)?;
+    Ok(transactions.set_device_size(&handle, bytes))
+}
+
+/// Returns the bytes of a size that is not 0.
+fn bytes_of(text: &str) -> Result<u64> {
+    let invalid = || Error::Invalid("size");
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(end);
+    let unit: u64 = match suffix.to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        "P" => 1 << 50,
+        "E" => 1 << 60,
+        _ => return Err(invalid()),
+    };
+    let number: u64 = digits.parse().map_err(|_| invalid())?;
+    number.checked_mul(unit).filter(|bytes| *bytes > 0).ok_or_else(invalid)
+}
+
+/// Excludes other resizes until it is dropped.
+struct ResizeGuard<'a>(&'a AtomicBool);
+
+impl<'a> ResizeGuard<'a> {
+    fn new(is_running: &'a AtomicBool) -> Result<Self> {
+        if is_running.swap(true, Ordering::SeqCst) {
+            return Err(Error::ResizeInProgress);
+        }
+        Ok(Self(is_running))
+    }
+}
+
+impl Drop for ResizeGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,120 @@
+//! Resizing an open filesystem.
+
+use userbtrfs_device::{FileDevice, FileOptions};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn errno<T>(result: Result<T>) -> i32 {
+    result.err().expect("it is refused").errno()
+}
+
+/// A filesystem of 1 GiB in an image file.
+fn image_of_1_gib() -> (tempfile::TempDir, PathBuf, Filesystem) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(GIB).unwrap();
+    let device =
+        FileDevice::open(&image, FileOptions { writable: true, ..FileOptions::default() }).unwrap();
+    userbtrfs_mkfs::make(&device, &Options::default()).unwrap();
+    drop(device);
+    let filesystem = OpenOptions::new().write(true).open(&image).unwrap();
+    (folder, image, filesystem)
+}
+
+fn len(image: &std::path::Path) -> u64 {
+    image.metadata().unwrap().len()
+}
+
+#[test]
+fn image_file_follows_the_filesystem_in_both_directions() {
+    let (_folder, image, filesystem) = image_of_1_gib();
+    let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
+    file.write_all_at(&[7; 100_000], 0).unwrap();
+    let half = filesystem.resize(NewSize::Less(GIB / 2), ImageLength::Follow).unwrap();
+    assert_eq!((half, len(&image)), (GIB / 2, GIB / 2));
+    let size = || {
+        let superblock = filesystem.superblock();
+        (superblock.total_bytes, superblock.device.total_bytes)
+    };
+    assert_eq!(size(), (GIB / 2, GIB / 2));
+    assert_eq!(filesystem.resize(NewSize::Bytes(3 * GIB + 5000), ImageLength::Follow).unwrap(), {
+        3 * GIB + 4096
+    });
+    assert_eq!(len(&image), 3 * GIB + 5000);
+    assert_eq!(size(), (3 * GIB + 4096, 3 * GIB + 4096));
+    // More than the filesystem had room for before.
+    file.allocate(0, 2 * GIB, Allocate::Reserve { keep_size: false }).unwrap();
+    filesystem.close().unwrap();
+    let reopened = OpenOptions::new().open(&image).unwrap();
+    assert_eq!(reopened.superblock().total_bytes, 3 * GIB + 4096);
+    let mut content = vec![0; 100_000];
+    let read = reopened.open_file("/file").unwrap().read_at(&mut content, 0).unwrap();
+    assert_eq!(read, content.len());
+    assert_eq!(content, [7; 100_000]);
+}
+
+#[test]
+fn filesystem_grows_to_a_file_that_was_extended_by_others() {
+    let (_folder, image, filesystem) = image_of_1_gib();
+    let beyond = filesystem.resize(NewSize::Bytes(2 * GIB), ImageLength::Keep);
+    assert_eq!(errno(beyond), 27);
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(2 * GIB).unwrap();
+    assert_eq!(filesystem.resize(NewSize::Max, ImageLength::Keep).unwrap(), 2 * GIB);
+    filesystem.close().unwrap();
+    let reopened = OpenOptions::new().write(true).open(&image).unwrap();
+    assert_eq!(reopened.superblock().device.total_bytes, 2 * GIB);
+}
+
+#[test]
+fn refused_sizes_change_nothing() {
+    let (_folder, image, filesystem) = image_of_1_gib();
+    let generation = filesystem.superblock().generation;
+    let refused = [
+        (NewSize::Bytes(256 * MIB - 1), 22),
+        (NewSize::Less(GIB - 200 * MIB), 22),
+        (NewSize::Less(GIB + 1), 22),
+        (NewSize::More(u64::MAX), 34),
+        (NewSize::Bytes(GIB + 1), 27),
+        (NewSize::More(1), 27),
+    ];
+    for (size, expected) in refused {
+        assert_eq!(errno(filesystem.resize(size, ImageLength::Keep)), expected, "{size:?}");
+    }
+    assert_eq!(filesystem.superblock().generation, generation);
+    assert_eq!(len(&image), GIB);
+    let read_only = OpenOptions::new().open_devices(vec![Arc::clone(filesystem.volume().device())]);
+    let size = read_only.unwrap().resize(NewSize::Max, ImageLength::Keep);
+    assert_eq!(errno(size), 30);
+}
+
+#[test]
+fn sizes_are_parsed_as_linux_does() {
+    let lab = Lab::new();
+    let parse = |text| lab.fs.parse_size(text);
+    for (text, size) in [
+        ("max", NewSize::Max),
+        ("1:max", NewSize::Max),
+        ("1:300m", NewSize::Bytes(300 << 20)),
+        ("+1G", NewSize::More(1 << 30)),
+        ("1:-4096", NewSize::Less(4096)),
+    ] {
+        assert_eq!(parse(text).unwrap(), size, "{text}");
+    }
+    for (text, expected) in [
+        ("2:max", 19),
+        ("0:max", 22),
+        ("x:max", 22),
+        ("", 22),
+        ("+", 22),
+        ("0", 22),
+        ("-0", 22),
+        ("1x", 22),
+        ("--1", 22),
+        ("99999999999G", 22),
+    ] {
+        assert_eq!(errno(parse(text)), expected, "{text}");
+    }
+}
