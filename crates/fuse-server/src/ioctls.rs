@@ -13,6 +13,7 @@
 mod commits;
 mod info;
 mod record;
+mod resize;
 mod roots;
 mod search;
 mod subvolume;
@@ -45,6 +46,7 @@ const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
 const INO_LOOKUP_USER: u32 = 0xd000_943e;
+const RESIZE: u32 = 0x5000_9403;
 const SNAP_CREATE: u32 = 0x5000_9401;
 const SUBVOL_CREATE: u32 = 0x5000_940e;
 const SNAP_DESTROY: u32 = 0x5000_940f;
@@ -185,6 +187,7 @@ impl IoctlOps<'_> {
                 label.resize(LABEL_BYTES, 0);
                 Ok(label)
             }
+            RESIZE => resize::resize(filesystem, &request.caller, it.input),
             TRIM => trim(filesystem, &request.caller, it.input),
             SET_LABEL => set_label(filesystem, &request.caller, it.input),
             _ => Err(Errno::NOTTY),

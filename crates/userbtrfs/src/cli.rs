@@ -60,7 +60,7 @@ enum Verb {
     Mount(MountArgs),
     /// Unmount, and wait until the image is closed
     Umount(UmountArgs),
-    /// Act on a mounted filesystem
+    /// Act on a filesystem as a whole
     #[command(subcommand)]
     Filesystem(FilesystemVerb),
     /// Show the state and counters of a mount

@@ -110,18 +110,18 @@
 //! | [`Error::NoMoreData`] | ENXIO |
 //! | [`Error::NoThread`] | EAGAIN |
 //! | [`Error::OutOfMemory`] | ENOMEM |
-//! | [`Error::IsRoot`] | EBUSY |
+//! | [`Error::IsRoot`], [`Error::ResizeInProgress`] | EBUSY |
 //! | [`Error::Exists`] | EEXIST |
 //! | [`Error::CrossDevice`] | EXDEV |
 //! | [`Error::NotADirectory`] | ENOTDIR |
 //! | [`Error::IsADirectory`] | EISDIR |
 //! | [`Error::NotAFile`], [`Error::NotASymlink`], [`Error::IntoItself`] | EINVAL |
 //! | [`Error::MemoryBound`], [`Error::Invalid`] | EINVAL |
-//! | [`Error::FileTooLarge`] | EFBIG |
+//! | [`Error::FileTooLarge`], [`Error::BeyondDevice`] | EFBIG |
 //! | [`Error::NoSpace`], [`Error::AttributeTooLong`] | ENOSPC |
 //! | [`Error::ReadOnly`] | EROFS |
 //! | [`Error::TooManyLinks`] | EMLINK |
-//! | [`Error::BadAttributeName`] | ERANGE |
+//! | [`Error::BadAttributeName`], [`Error::OutOfRange`] | ERANGE |
 //! | [`Error::NameTooLong`] | ENAMETOOLONG |
 //! | [`Error::NotEmpty`] | ENOTEMPTY |
 //! | [`Error::SymlinkLoop`] | ELOOP |
@@ -167,9 +167,10 @@ pub mod fs {
 /// The state of a filesystem as a whole: subvolumes, space, pending logs, shutdown and counters.
 pub mod admin {
     pub use userbtrfs_engine::api::{
-        CacheStats, CommitTrigger, Commits, Discards, FullCommitReason, IncompleteFile, LogStats,
-        MirrorStats, PendingLog, Replayed, Shutdown, SkippedItem, SpaceUse, StatFs, Stats,
-        SubvolumeInfo, SyncOutcome, SyncRecord, TreeId, Usage, Warning,
+        CacheStats, CommitTrigger, Commits, Discards, FullCommitReason, ImageLength,
+        IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog, Replayed, Shutdown,
+        SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo, SyncOutcome, SyncRecord, TreeId,
+        Usage, Warning,
     };
 }
 
@@ -208,6 +209,7 @@ mod tests {
             Error::NoThread(std::io::Error::other("")),
             Error::OutOfMemory { bytes: 0 },
             Error::IsRoot,
+            Error::ResizeInProgress,
             Error::Exists,
             Error::CrossDevice,
             Error::NotADirectory,
@@ -218,11 +220,13 @@ mod tests {
             Error::MemoryBound(0),
             Error::Invalid(""),
             Error::FileTooLarge,
+            Error::BeyondDevice { size: 1, device: 0 },
             Error::NoSpace,
             Error::AttributeTooLong,
             Error::ReadOnly,
             Error::TooManyLinks,
             Error::BadAttributeName(Vec::new()),
+            Error::OutOfRange,
             Error::NameTooLong,
             Error::NotEmpty,
             Error::SymlinkLoop,

@@ -18,6 +18,7 @@ use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 
 use super::args::MountArgs;
 use super::shared::SharedMounts;
+use crate::cli::admin::filesystem::resize;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
@@ -42,6 +43,9 @@ struct Request {
 enum RequestVerb {
     Stats,
     Sync,
+    FilesystemResize {
+        size: String,
+    },
     /// Another mount of the image.
     Mount(MountArgs),
     /// Answered when the mount has ended.
@@ -166,6 +170,9 @@ impl ServedMount {
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
             RequestVerb::Sync => filesystem.commit()?,
+            RequestVerb::FilesystemResize { size } => {
+                resize::resize(&mut out, filesystem, &size, &request.global)?;
+            }
             RequestVerb::Mount(args) => {
                 let shared = self.shared.upgrade().context("the mount is gone")?;
                 let listen = |mounted: &Mounted| listen(mounted, &shared);
