@@ -68,7 +68,8 @@ impl Filesystem {
     /// size in bytes. New space can be used at once.
     ///
     /// Fails with [`Error::Invalid`] if the size is below 256 MiB, with [`Error::BeyondDevice`] if
-    /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit.
+    /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit. Fails
+    /// with [`Error::Unsupported`] if a block group that is in use lies beyond the new size.
     pub fn resize(&self, size: NewSize, image: ImageLength) -> Result<u64> {
         let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
         let _alone = ResizeGuard::new(&self.inner.resizing)?;
@@ -122,7 +123,13 @@ impl Filesystem {
             }
             transactions.remove_empty_groups()?;
         }
-        if set(transactions, new)? { Ok(()) } else { Err(Error::NoSpace) }
+        if set(transactions, new)? {
+            return Ok(());
+        }
+        if transactions.space().bytes_used() > new {
+            return Err(Error::NoSpace);
+        }
+        Err(Error::Unsupported("block groups beyond the new size would have to be relocated"))
     }
 }
 
