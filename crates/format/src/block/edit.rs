@@ -99,6 +99,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         block
     }
 
+    /// Marks the block as a copy that a relocation made: it may be shared although it is newer than
+    /// the last snapshot of its tree.
+    pub fn mark_relocated(&mut self) {
+        self.header.flags |= BlockFlags::RELOC;
+        self.write_header();
+    }
+
     /// Writes the header, except for the checksum.
     fn write_header(&mut self) {
         self.header.nritems = to_u32(self.count);
