@@ -13,13 +13,15 @@ mod pending;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{Logical, TreeId};
 
 use self::form::{CSUM_OBJECTID, index, span};
-use crate::editor::{Changes, EditItems, Editor, Items};
-use crate::error::Result;
+use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
+use crate::error::{Error, Result};
+use crate::roots::TreeRoots;
 
 pub(crate) use form::{Form, key};
 pub(crate) use pending::PendingChecksums;
@@ -29,6 +31,41 @@ pub fn remove(editor: &Editor<'_>, logical: Logical, len: u64) -> Result<()> {
     let size = editor.tree_roots.store().volume().geometry().checksum_kind.size();
     let end = logical.checked_add(len).expect("an extent ends within the address space");
     remove_in(&mut editor.items(TreeId::CSUM)?, logical.0..end.0, size)
+}
+
+/// Returns the checksums of `len` bytes of data at `logical`, in runs by their first address.
+pub(crate) fn runs(
+    tree_roots: &TreeRoots,
+    logical: Logical,
+    len: u64,
+) -> Result<BTreeMap<u64, Vec<u8>>> {
+    let size = tree_roots.store().volume().geometry().checksum_kind.size();
+    let range = logical.0..logical.0 + len;
+    let mut runs = BTreeMap::new();
+    let items = match TreeItems::new(tree_roots, TreeId::CSUM) {
+        Err(Error::NoTree(_)) => return Ok(runs),
+        items => items?,
+    };
+    items.visit(&key(range.start), &mut |at, data| {
+        if at.objectid > CSUM_OBJECTID || (at.objectid == CSUM_OBJECTID && at.offset >= range.end) {
+            return ControlFlow::Break(());
+        }
+        let start = at.offset.max(range.start);
+        let end = at.offset.saturating_add(span(data.len(), size)).min(range.end);
+        if at.objectid == CSUM_OBJECTID && start < end {
+            let of = index(start - at.offset, size)..index(end - at.offset, size);
+            runs.insert(start, data[of].to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(runs)
+}
+
+/// Adds the checksums of `len` bytes of data at `from` to the copy of that data at `to`.
+pub(crate) fn copy(editor: &Editor<'_>, from: Logical, len: u64, to: Logical) -> Result<()> {
+    let runs = runs(editor.tree_roots, from, len)?;
+    let moved = runs.into_iter().map(|(at, stored)| (at - from.0 + to.0, stored)).collect();
+    insert::insert(editor, &moved)
 }
 
 fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Result<()> {

@@ -36,6 +36,7 @@ mod manager;
 mod mountable;
 mod options;
 mod range_set;
+mod relocate;
 mod roots;
 mod space;
 mod units;

@@ -30,6 +30,7 @@ use crate::log::{
 use crate::mountable;
 use crate::options::TransactionOptions;
 use crate::refs::{self, FileExtentRef};
+use crate::relocate::{GroupRelocator, PendingRelocation};
 use crate::roots::TreeRoots;
 use crate::space::discard::{Discarder, Discards};
 use crate::space::file_data::FileData;
@@ -46,6 +47,8 @@ pub struct TransactionManager {
     logs: Arc<SubvolumeLogs>,
     /// The snapshots that the commit of the running transaction makes.
     snapshots: Arc<PendingSnapshots>,
+    /// The relocation that it makes.
+    relocation: Arc<PendingRelocation>,
     discarder: Arc<Discarder>,
     committer: Arc<Committer>,
     flusher: Arc<DelayedFlusher>,
@@ -81,11 +84,13 @@ impl TransactionManager {
         let requests = Arc::new(WorkerRequests::new());
         let discarder = Arc::new(Discarder::new(Arc::clone(&context)));
         let snapshots = Arc::new(PendingSnapshots::new());
+        let relocation = Arc::new(PendingRelocation::new());
         let committer = Arc::new(Committer {
             context: Arc::clone(&context),
             hooks: Arc::clone(&hooks),
             logs: Arc::clone(&logs),
             snapshots: Arc::clone(&snapshots),
+            relocation: Arc::clone(&relocation),
             discarder: Arc::clone(&discarder),
             counts: CommitCounts::default(),
         });
@@ -116,6 +121,7 @@ impl TransactionManager {
             hooks,
             logs,
             snapshots,
+            relocation,
             discarder,
             committer,
             flusher,
@@ -474,6 +480,30 @@ impl TransactionManager {
     /// Returns the size of the device, and of the next commit's superblock.
     pub fn device_size(&self) -> u64 {
         self.space().device_len()
+    }
+
+    /// Relocates all block groups that take space of the device beyond `len`, and removes them. No
+    /// chunk is made there until the size is set, or [`TransactionManager::allow_all_chunks`] is
+    /// called. The caller is in no transaction, has written all data, and is the only one that
+    /// relocates.
+    pub fn relocate_beyond(&self, len: u64) -> Result<()> {
+        let relocator = GroupRelocator {
+            context: &self.context,
+            committer: &self.committer,
+            file_data: &self.file_data,
+            reserver: &self.reserver,
+            pending: &self.relocation,
+        };
+        self.space().set_limit(len);
+        while let Some(&start) = self.space().groups_beyond(len).last() {
+            relocator.relocate(start)?;
+        }
+        Ok(())
+    }
+
+    /// Lets chunks be made up to the end of the device again.
+    pub fn allow_all_chunks(&self) {
+        self.space().clear_limit();
     }
 
     /// Removes empty block groups, as a lack of space does; on return their space on the device is

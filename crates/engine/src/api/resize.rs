@@ -68,8 +68,8 @@ impl Filesystem {
     /// size in bytes. New space can be used at once.
     ///
     /// Fails with [`Error::Invalid`] if the size is below 256 MiB, with [`Error::BeyondDevice`] if
-    /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit. Fails
-    /// with [`Error::Unsupported`] if a block group that is in use lies beyond the new size.
+    /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit.
+    /// Shrinking relocates the block groups beyond the new size.
     pub fn resize(&self, size: NewSize, image: ImageLength) -> Result<u64> {
         let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
         let _alone = ResizeGuard::new(&self.inner.resizing)?;
@@ -126,10 +126,10 @@ impl Filesystem {
         if set(transactions, new)? {
             return Ok(());
         }
-        if transactions.space().bytes_used() > new {
-            return Err(Error::NoSpace);
-        }
-        Err(Error::Unsupported("block groups beyond the new size would have to be relocated"))
+        let relocated = transactions.relocate_beyond(new);
+        let is_set = relocated.map_err(Error::from).and_then(|()| set(transactions, new));
+        transactions.allow_all_chunks();
+        if is_set? { Ok(()) } else { Err(Error::NoSpace) }
     }
 }
 

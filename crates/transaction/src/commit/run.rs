@@ -34,6 +34,7 @@ use crate::context::TransactionContext;
 use crate::editor::Editor;
 use crate::error::Result;
 use crate::log::SubvolumeLogs;
+use crate::relocate::PendingRelocation;
 use crate::space::Pinned;
 use crate::space::discard::Discarder;
 use crate::subvolume::{self, PendingSnapshots};
@@ -56,6 +57,7 @@ pub(crate) struct Committer {
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) logs: Arc<SubvolumeLogs>,
     pub(crate) snapshots: Arc<PendingSnapshots>,
+    pub(crate) relocation: Arc<PendingRelocation>,
     pub(crate) discarder: Arc<Discarder>,
     pub(crate) counts: CommitCounts,
 }
@@ -160,6 +162,7 @@ impl Committer {
             && self.context.changed.lock().is_empty()
             && self.context.refs.is_empty()
             && self.snapshots.is_empty()
+            && self.relocation.is_empty()
             && self.context.checksums.bytes() == 0
             && self.logs.is_empty()
     }
@@ -221,6 +224,9 @@ impl Committer {
         space_items.write_device_size()?;
         space_items.run_references()?;
         self.crash_point(CrashPoint::CommitRefsRun);
+        if self.relocation.run(&self.context, &space_items.editor)? {
+            space_items.run_references()?;
+        }
         space_items.remove_empty_groups()?;
         for _ in 0..ROUNDS_MAX {
             space_items.run_references()?;

@@ -47,6 +47,9 @@ pub(super) struct BlockGroup {
     withheld_later: FreeRanges,
     /// True if nothing is allocated in it.
     read_only: bool,
+    /// True while its content is relocated: nothing is allocated in it, and it is removed once it is
+    /// empty.
+    pub(super) is_frozen: bool,
     /// How often `used` changed: a reader of free space detects by it that its result is outdated.
     version: u64,
 }
@@ -59,9 +62,18 @@ impl BlockGroup {
         let withheld_later = FreeRanges::new(1);
         let read_only = !chunk.logical.0.is_multiple_of(unit);
         let age = BlockGroupAge::Committed;
-        let free = None;
-        let version = 0;
-        Self { chunk, used, age, free, pinned, withheld, withheld_later, read_only, version }
+        Self {
+            chunk,
+            used,
+            age,
+            free: None,
+            pinned,
+            withheld,
+            withheld_later,
+            read_only,
+            is_frozen: false,
+            version: 0,
+        }
     }
 
     /// Returns a new group, all of it free.
@@ -103,7 +115,7 @@ impl BlockGroup {
 
     /// Returns true if it has free ranges that are not loaded.
     pub(super) fn can_load(&self) -> bool {
-        self.free.is_none() && !self.read_only
+        self.free.is_none() && !self.read_only && !self.is_frozen
     }
 
     /// Returns what it adds to the counters of its kind.
@@ -111,8 +123,8 @@ impl BlockGroup {
         let total = self.chunk.len - self.withheld.total();
         let pinned = self.pinned.total();
         let (free, unloaded) = match &self.free {
+            _ if self.is_frozen || self.read_only && self.free.is_none() => (0, 0),
             Some(free) => (free.usable(), 0),
-            None if self.read_only => (0, 0),
             None => (0, total.saturating_sub(self.used).saturating_sub(pinned)),
         };
         SpaceTotals { total, free, unloaded, pinned }
@@ -125,7 +137,7 @@ impl BlockGroup {
 
     /// Returns the most contiguous bytes that can be allocated.
     pub(super) fn largest_free(&self) -> u64 {
-        self.free.as_ref().map_or(0, FreeRanges::largest_free)
+        self.free.as_ref().filter(|_| !self.is_frozen).map_or(0, FreeRanges::largest_free)
     }
 
     /// Sets the free ranges, as they were read from the tree.
@@ -255,6 +267,13 @@ impl BlockGroup {
         self.used = used.ok_or(SpaceDamage::NotInUse { logical, len })?;
         self.version += 1;
         Ok(())
+    }
+
+    /// Returns true if all that is allocated in it has extent items. If its free ranges were never
+    /// loaded, nothing was allocated since it was opened.
+    pub(super) fn is_all_counted(&self) -> bool {
+        let others = self.used + self.pinned.total() + self.withheld.total();
+        self.free.as_ref().is_none_or(|free| free.total() + others == self.chunk.len)
     }
 
     /// Returns true if nothing of it is used, allocated or pinned.

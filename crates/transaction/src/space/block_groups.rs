@@ -5,6 +5,8 @@
 //! 3. What the running transaction pinned, made and removed is collected for its commit.
 //! 4. Preallocated chunks have space on the device, and no logical address yet.
 
+mod resize;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::Range;
@@ -68,8 +70,8 @@ pub(super) struct BlockGroups {
     planned: Vec<NewChunk>,
     changed: BTreeSet<Logical>,
     pinned: Pinned,
-    /// The number of removed groups whose device space is not free yet.
-    being_removed: usize,
+    /// The chunks of removed groups whose device space is not free yet.
+    being_removed: Vec<Chunk>,
     counters: Arc<Counters>,
 }
 
@@ -91,7 +93,7 @@ impl BlockGroups {
             planned: Vec::new(),
             changed: BTreeSet::new(),
             pinned: Pinned::default(),
-            being_removed: 0,
+            being_removed: Vec::new(),
             counters,
         }
     }
@@ -192,7 +194,8 @@ impl BlockGroups {
         min: u64,
     ) -> Option<(Logical, u64)> {
         let current = self.current[self.counters.counted_as(kind).index()]?;
-        self.groups.get(&current).filter(|it| it.age < BlockGroupAge::New || !it.is_empty())?;
+        let usable = |it: &BlockGroup| it.age < BlockGroupAge::New || !it.is_empty();
+        self.groups.get(&current).filter(|it| usable(it) && !it.is_frozen)?;
         self.change(current, |group| group.allocate_behind(max, good, min))
     }
 
@@ -279,7 +282,7 @@ impl BlockGroups {
         }
         self.set_age(&pinned.made, BlockGroupAge::Committed);
         pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
-        self.being_removed -= pinned.removed.len();
+        self.being_removed.retain(|chunk| !pinned.removed.contains(chunk));
     }
 
     pub(super) fn take_changed(&mut self) -> Vec<(Logical, u64, BlockGroupItem)> {
@@ -333,17 +336,6 @@ impl BlockGroups {
         let preallocated =
             self.preallocated.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64);
         (self.device.chunk_bytes() + preallocated.sum::<u64>()) / self.data_copies()
-    }
-
-    pub(super) fn device_len(&self) -> u64 {
-        self.device.len()
-    }
-
-    /// Sets the length of the device; returns false if chunks take space beyond it, made or
-    /// preallocated ones.
-    pub(super) fn set_device_len(&mut self, len: u64) -> bool {
-        self.release_preallocated();
-        self.device.set_len(len)
     }
 
     fn data_copies(&self) -> u64 {
@@ -434,7 +426,8 @@ impl BlockGroups {
         if !group.is_empty() || group.age != BlockGroupAge::Committed {
             return None;
         }
-        if !self.counters.try_take(kind_of(group), group.totals(), needed_elsewhere(group)) {
+        let elsewhere = if group.is_frozen { 0 } else { needed_elsewhere(group) };
+        if !self.counters.try_take(kind_of(group), group.totals(), elsewhere) {
             return None;
         }
         let group = self.groups.remove(&start).expect("just seen");
@@ -442,13 +435,13 @@ impl BlockGroups {
         let current = &mut self.current[kind_of(&group).index()];
         *current = current.filter(|&current| current != start);
         self.pinned.removed.push(group.chunk.clone());
-        self.being_removed += 1;
+        self.being_removed.push(group.chunk.clone());
         Some(group.chunk)
     }
 
     /// Returns true if groups were removed whose device space is not free yet.
     pub(super) fn has_groups_being_removed(&self) -> bool {
-        self.being_removed > 0
+        !self.being_removed.is_empty()
     }
 
     /// Returns the ranges that are pinned in the running transaction.
@@ -468,11 +461,17 @@ impl BlockGroups {
             *spare = enough.unwrap_or(*spare);
             enough.is_some()
         };
+        let frozen = self.groups.values().filter(|group| group.is_frozen && group.is_empty());
+        let frozen = frozen.map(BlockGroup::start);
         let empty = |group: &&BlockGroup| {
+            if group.is_frozen {
+                return false;
+            }
             let kept = group.age != BlockGroupAge::Committed || kind_of(group) == SpaceKind::System;
             group.is_empty() && !kept
         };
-        self.groups.values().filter(empty).filter(removable).map(BlockGroup::start).collect()
+        let removed = self.groups.values().filter(empty).filter(removable);
+        frozen.chain(removed.map(BlockGroup::start)).collect()
     }
 
     pub(super) fn bytes_used(&self) -> u64 {

@@ -38,6 +38,8 @@ pub(super) struct DeviceSpace {
     id: u64,
     uuid: Uuid,
     len: u64,
+    /// No chunk is made beyond it; space there is not in `free`.
+    limit: Option<u64>,
     chunk_tree_uuid: Uuid,
     free: FreeRanges,
     /// The part of the boot area that no chunk holds.
@@ -52,12 +54,39 @@ impl DeviceSpace {
         free.insert(DEVICE_START, len.saturating_sub(DEVICE_START)).expect("the first range");
         let mut start = FreeRanges::new(1);
         start.insert(0, len.min(DEVICE_START)).expect("the first range");
-        Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free, start }
+        Self { id: device.id, uuid: device.uuid, len, limit: None, chunk_tree_uuid, free, start }
     }
 
     /// Returns the length of the device.
     pub(super) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Keeps new chunks below `limit`.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = Some(limit);
+        self.apply_limit();
+    }
+
+    fn apply_limit(&mut self) {
+        if let Some(limit) = self.limit {
+            self.free.subtract(limit, self.len.saturating_sub(limit));
+        }
+    }
+
+    /// Allows chunks up to the end again; `chunks` are all that exist.
+    pub(super) fn clear_limit(&mut self, chunks: &[Chunk]) {
+        let Some(limit) = self.limit.take() else { return };
+        let mut beyond = FreeRanges::new(1);
+        beyond.insert(limit, self.len - limit).expect("the first range");
+        for chunk in chunks {
+            for stripe in &chunk.stripes {
+                beyond.subtract(stripe.physical.0, chunk.len);
+            }
+        }
+        for (start, len) in beyond.iter() {
+            self.free.insert(start, len).expect("nothing beyond the limit is free");
+        }
     }
 
     /// Sets the length of the device, which is not in the boot area; returns false, without effect,
@@ -141,6 +170,7 @@ impl DeviceSpace {
             let freed = self.start.insert(start, before);
             let freed = freed.and(self.free.insert(start + before, chunk.len - before));
             freed.expect("a chunk's stripe is not free");
+            self.apply_limit();
         }
     }
 

@@ -8,6 +8,7 @@
 //!    subvolume is held. The thread that makes it excludes new holders, and waits for the others.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
@@ -31,6 +32,15 @@ struct State {
     by_root: HashMap<TreeId, usize>,
     /// The subvolumes that are excluded, and how often.
     excluded: HashMap<TreeId, usize>,
+    /// The range whose extents are excluded: it is being relocated.
+    excluded_range: Option<Range<u64>>,
+}
+
+impl State {
+    fn is_excluded(&self, logical: Logical, len: u64) -> bool {
+        let touches = |range: &Range<u64>| range.start < logical.0 + len && logical.0 < range.end;
+        self.excluded_range.as_ref().is_some_and(touches)
+    }
 }
 
 /// Holds an extent until it is dropped.
@@ -53,6 +63,12 @@ pub struct NocowExclusion {
     all: Arc<Shared>,
 }
 
+/// Keeps the extents in a range from being held until it is dropped.
+#[must_use = "extents may be held once this is dropped"]
+pub(crate) struct RangeExclusion {
+    all: Arc<Shared>,
+}
+
 impl NocowWriters {
     pub(super) fn new() -> Self {
         let state = Mutex::new(Class::BlockGroup, State::default());
@@ -63,7 +79,7 @@ impl NocowWriters {
     /// extent hold all of it.
     pub(super) fn hold(&self, root: TreeId, logical: Logical, len: u64) -> Option<NocowGuard> {
         let mut state = self.0.state.lock();
-        if state.excluded.contains_key(&root) {
+        if state.excluded.contains_key(&root) || state.is_excluded(logical, len) {
             return None;
         }
         let (held, holders) = state.extents.entry(logical).or_insert((len, 0));
@@ -79,6 +95,19 @@ impl NocowWriters {
         *state.excluded.entry(root).or_default() += 1;
         let exclusion = NocowExclusion { root, all: Arc::clone(&self.0) };
         self.0.drained.wait_while(&mut state, |state| state.by_root.contains_key(&root));
+        exclusion
+    }
+
+    /// Excludes holders of extents in a range, and waits until there are none. One range is excluded
+    /// at a time.
+    pub(super) fn exclude_range(&self, range: Range<u64>) -> RangeExclusion {
+        let mut state = self.0.state.lock();
+        assert!(state.excluded_range.is_none(), "one block group is relocated at a time");
+        state.excluded_range = Some(range);
+        let exclusion = RangeExclusion { all: Arc::clone(&self.0) };
+        self.0.drained.wait_while(&mut state, |state| {
+            state.extents.iter().any(|(at, (len, _))| state.is_excluded(*at, *len))
+        });
         exclusion
     }
 
@@ -101,6 +130,7 @@ impl Drop for Inner {
         *holders -= 1;
         if *holders == 0 {
             state.extents.remove(&self.logical);
+            self.all.drained.notify_all();
         }
         let guards = state.by_root.get_mut(&self.root).expect("it is held until now");
         *guards -= 1;
@@ -119,6 +149,12 @@ impl Drop for NocowExclusion {
         if *count == 0 {
             state.excluded.remove(&self.root);
         }
+    }
+}
+
+impl Drop for RangeExclusion {
+    fn drop(&mut self) {
+        self.all.state.lock().excluded_range = None;
     }
 }
 

@@ -118,3 +118,106 @@ fn sizes_are_parsed_as_linux_does() {
         assert_eq!(errno(parse(text)), expected, "{text}");
     }
 }
+
+/// The number of files of a filled filesystem, and their length.
+const FILES: u32 = 12;
+const FILE_LEN: usize = 20 << 20;
+
+fn content(number: u32) -> Vec<u8> {
+    let word = u64::from(number) * 1_000_003;
+    (0..FILE_LEN as u64 / 8)
+        .flat_map(|at| (word ^ at.wrapping_mul(0x9e37_79b9)).to_le_bytes())
+        .collect()
+}
+
+/// A filesystem of 1 GiB whose files, snapshots and small files lie in all of it, of which the
+/// first part was then freed.
+fn filled() -> (tempfile::TempDir, PathBuf, Filesystem) {
+    let (folder, image, filesystem) = image_of_1_gib();
+    let root = filesystem.root();
+    let source = root.create_subvolume(b"source", 0o755).unwrap();
+    for number in 0..40 {
+        let file = root.create(format!("gone-{number}").as_bytes(), 0o644).unwrap();
+        file.open().unwrap().write_all_at(&vec![1; 10 << 20], 0).unwrap();
+    }
+    for number in 0..FILES {
+        let file = source.create(format!("file-{number}").as_bytes(), 0o644).unwrap();
+        file.open().unwrap().write_all_at(&content(number), 0).unwrap();
+    }
+    for number in 0..3000 {
+        let file = source.create(format!("small-{number}").as_bytes(), 0o644).unwrap();
+        file.open().unwrap().write_all_at(&[number as u8; 3000], 0).unwrap();
+    }
+    let prealloc = source.create(b"prealloc", 0o644).unwrap().open().unwrap();
+    prealloc.allocate(0, 8 << 20, Allocate::Reserve { keep_size: false }).unwrap();
+    prealloc.write_all_at(&[9; 5000], 1 << 20).unwrap();
+    filesystem.commit().unwrap();
+    let id = source.inode().id().subvolume;
+    for name in [&b"snap-1"[..], b"snap-2"] {
+        root.snapshot(name, id, false).unwrap();
+    }
+    source.create(b"after", 0o644).unwrap();
+    for number in 0..40 {
+        root.remove_file(format!("gone-{number}").as_bytes()).unwrap();
+    }
+    filesystem.commit().unwrap();
+    (folder, image, filesystem)
+}
+
+fn check_content(filesystem: &Filesystem) {
+    for dir in ["source", "snap-1", "snap-2"] {
+        for number in 0..FILES {
+            let found = filesystem.read(format!("/{dir}/file-{number}")).unwrap();
+            assert!(found == content(number), "{dir} {number}");
+        }
+        for number in 0..3000 {
+            let found = filesystem.read(format!("/{dir}/small-{number}")).unwrap();
+            assert_eq!(found, [number as u8; 3000]);
+        }
+        let found = filesystem.read(format!("/{dir}/prealloc")).unwrap();
+        assert_eq!((found.len(), &found[1 << 20..][..5000]), (8 << 20, &[9; 5000][..]));
+    }
+}
+
+#[test]
+fn shrink_relocates_what_lies_beyond_and_keeps_sharing() {
+    let (_folder, image, filesystem) = filled();
+    let before = filesystem.superblock().bytes_used;
+    let new = filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Follow).unwrap();
+    assert_eq!((new, len(&image)), (500 * MIB, 500 * MIB));
+    let after = filesystem.superblock().bytes_used;
+    assert!(after.abs_diff(before) < MIB, "{before} and {after} bytes are used");
+    check_content(&filesystem);
+    filesystem.close().unwrap();
+    let check = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(&image).output();
+    let check = check.unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(check.status.success(), "{said}{errors}");
+    let reopened = OpenOptions::new().write(true).open(&image).unwrap();
+    check_content(&reopened);
+    for dir in ["source", "snap-1", "snap-2"] {
+        let dir = reopened.open_dir(format!("/{dir}")).unwrap();
+        for number in (0..3000).step_by(7) {
+            dir.remove_file(format!("small-{number}").as_bytes()).unwrap();
+        }
+    }
+    reopened.close().unwrap();
+    let check = Command::new("btrfs").arg("check").arg(&image).output().unwrap();
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+}
+
+#[test]
+fn shrink_below_what_is_stored_changes_nothing() {
+    let (_folder, image, filesystem) = filled();
+    let refused = filesystem.resize(NewSize::Bytes(256 * MIB), ImageLength::Follow);
+    assert_eq!(errno(refused), 28);
+    assert_eq!((filesystem.superblock().total_bytes, len(&image)), (GIB, GIB));
+    check_content(&filesystem);
+    // All space can still be used.
+    let file = filesystem.root().create(b"more", 0o644).unwrap().open().unwrap();
+    file.allocate(0, 300 * MIB, Allocate::Reserve { keep_size: false }).unwrap();
+    filesystem.close().unwrap();
+    let check = Command::new("btrfs").arg("check").arg(&image).output().unwrap();
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+}

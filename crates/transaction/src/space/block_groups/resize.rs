@@ -1,0 +1,79 @@
+//! Block groups that are relocated, and the size of the device.
+//!
+//! 1. A frozen group has no free space in the counters, and none that an allocation finds.
+//! 2. While there is a limit, the free space of the device has nothing beyond it.
+
+use userbtrfs_format::{Chunk, Logical};
+
+use super::{BlockGroup, BlockGroups, SpaceKind, SpaceTotals, kind_of};
+
+impl BlockGroups {
+    /// Excludes a group from allocation; returns false if a reservation relies on it.
+    pub(in crate::space) fn freeze(&mut self, start: Logical) -> bool {
+        self.release_preallocated();
+        let Some(group) = self.groups.get_mut(&start) else { return true };
+        let before = group.totals();
+        if !self.counters.try_take(kind_of(group), before, 0) {
+            return false;
+        }
+        group.is_frozen = true;
+        self.counters.replace(kind_of(group), SpaceTotals::default(), group.totals());
+        true
+    }
+
+    /// Allows allocation in a group again.
+    pub(in crate::space) fn unfreeze(&mut self, start: Logical) {
+        if self.groups.contains_key(&start) {
+            self.change(start, |group| group.is_frozen = false);
+        }
+    }
+
+    /// Returns true if all that is allocated in a group is in the extent tree.
+    pub(in crate::space) fn is_all_counted(&self, start: Logical) -> bool {
+        self.groups.get(&start).is_none_or(BlockGroup::is_all_counted)
+    }
+
+    /// Returns true if there is a group at this address.
+    pub(in crate::space) fn has(&self, start: Logical) -> bool {
+        self.groups.contains_key(&start)
+    }
+
+    /// Returns the kind of a group, and its length.
+    pub(in crate::space) fn kind_and_len(&self, start: Logical) -> Option<(SpaceKind, u64)> {
+        self.groups.get(&start).map(|group| (kind_of(group), group.chunk.len))
+    }
+
+    /// Returns the starts of the groups that take space of the device beyond `len`.
+    pub(in crate::space) fn groups_beyond(&self, len: u64) -> Vec<Logical> {
+        let ends = |chunk: &Chunk| chunk.stripes.iter().any(|it| it.physical.0 + chunk.len > len);
+        self.groups.values().filter(|it| ends(&it.chunk)).map(BlockGroup::start).collect()
+    }
+
+    /// Keeps new chunks below `limit`, until the length of the device is set or `clear_limit` is
+    /// called.
+    pub(in crate::space) fn set_limit(&mut self, limit: u64) {
+        self.release_preallocated();
+        self.device.set_limit(limit);
+    }
+
+    /// Allows chunks up to the end of the device again.
+    pub(in crate::space) fn clear_limit(&mut self) {
+        let chunks = self.groups.values().map(|group| &group.chunk);
+        let others = self.preallocated.iter().chain(&self.being_removed);
+        let chunks: Vec<_> = chunks.chain(others).cloned().collect();
+        self.device.clear_limit(&chunks);
+    }
+
+    pub(in crate::space) fn device_len(&self) -> u64 {
+        self.device.len()
+    }
+
+    /// Sets the length of the device; returns false if chunks take space beyond it, made or
+    /// preallocated ones.
+    pub(in crate::space) fn set_device_len(&mut self, len: u64) -> bool {
+        self.release_preallocated();
+        // Under the same lock, so that no chunk is made beyond the new end.
+        self.clear_limit();
+        self.device.set_len(len)
+    }
+}
