@@ -24,7 +24,7 @@ use crate::source::{Backref, BlockRefs, BlockSource, Extent, NoSpace, RefChange}
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, ReadError, Tree};
 
-/// What moves: blocks in a range of addresses, and extents of data.
+/// The blocks and the extents of data that move.
 pub struct Moved {
     /// The addresses of blocks that move.
     pub blocks: std::ops::Range<u64>,

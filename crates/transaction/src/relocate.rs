@@ -17,7 +17,7 @@
 
 mod group;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
 use userbtrfs_btree::{Extent, ItemEdit, Moved, ReadAhead, RefChange, RelocationPlan, Tree};
@@ -194,11 +194,11 @@ fn move_references(
     data: &[CopiedExtent],
 ) -> Result<()> {
     let places: BTreeMap<_, _> = data.iter().map(|it| (it.from, it.to)).collect();
-    let mut counted: BTreeMap<Logical, ()> = BTreeMap::new();
+    let mut counted = BTreeSet::new();
     for moved in plan.run(context).map_err(|_| Error::NoSpace)? {
         let to = places[&moved.logical];
         let len = moved.len;
-        if counted.insert(to, ()).is_none() {
+        if counted.insert(to) {
             context.refs.allocated_data(to, len, moved.new);
         } else {
             let extent = Extent::Data { logical: to, len };

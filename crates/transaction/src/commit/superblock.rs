@@ -1,7 +1,8 @@
 //! The superblock that ends a commit.
 //!
 //! 1. It is the previous one, except for the roots, the byte counts, features that were added, a
-//!    label or a size of the device that was set, and one of the four backup sets of roots: the one after the newest.
+//!    label or a size of the device that was set, and one of the four backup sets of roots: the one
+//!    after the newest.
 //! 2. A pending log belongs to the previous commit: it is dropped.
 //! 3. Its number is one more than that of the previous one, and the root tree has the same number:
 //!    Linux would refuse any other.

@@ -104,7 +104,9 @@ impl GroupRelocator<'_> {
     }
 
     fn give_back(&self, copies: &[CopiedExtent]) {
-        copies.iter().for_each(|copy| self.file_data.give_back(copy.to, copy.len));
+        for copy in copies {
+            self.file_data.give_back(copy.to, copy.len);
+        }
     }
 
     /// Copies all data in a range.

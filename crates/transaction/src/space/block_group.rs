@@ -47,8 +47,8 @@ pub(super) struct BlockGroup {
     withheld_later: FreeRanges,
     /// True if nothing is allocated in it.
     read_only: bool,
-    /// True while its content is relocated: nothing is allocated in it, and it is removed once it is
-    /// empty.
+    /// True while its content is relocated: nothing is allocated in it, and it is removed once it
+    /// is empty.
     pub(super) is_frozen: bool,
     /// How often `used` changed: a reader of free space detects by it that its result is outdated.
     version: u64,

@@ -98,8 +98,8 @@ impl NocowWriters {
         exclusion
     }
 
-    /// Excludes holders of extents in a range, and waits until there are none. One range is excluded
-    /// at a time.
+    /// Excludes holders of extents in a range, and waits until there are none. One range is
+    /// excluded at a time.
     pub(super) fn exclude_range(&self, range: Range<u64>) -> RangeExclusion {
         let mut state = self.0.state.lock();
         assert!(state.excluded_range.is_none(), "one block group is relocated at a time");
