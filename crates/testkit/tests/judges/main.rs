@@ -50,6 +50,7 @@ mod parallel;
 mod pressure;
 mod repairs;
 mod replay;
+mod resize;
 mod shared_golden;
 mod sharing_faults;
 mod statfs;
