@@ -32,7 +32,8 @@ fn len(image: &std::path::Path) -> u64 {
 fn image_file_follows_the_filesystem_in_both_directions() {
     let (_folder, image, filesystem) = image_of_1_gib();
     let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
-    file.write_all_at(&[7; 100_000], 0).unwrap();
+    let written = vec![7; 100_000];
+    file.write_all_at(&written, 0).unwrap();
     let half = filesystem.resize(NewSize::Less(GIB / 2), ImageLength::Follow).unwrap();
     assert_eq!((half, len(&image)), (GIB / 2, GIB / 2));
     let size = || {
@@ -50,10 +51,10 @@ fn image_file_follows_the_filesystem_in_both_directions() {
     filesystem.close().unwrap();
     let reopened = OpenOptions::new().open(&image).unwrap();
     assert_eq!(reopened.superblock().total_bytes, 3 * GIB + 4096);
-    let mut content = vec![0; 100_000];
+    let mut content = vec![0; written.len()];
     let read = reopened.open_file("/file").unwrap().read_at(&mut content, 0).unwrap();
     assert_eq!(read, content.len());
-    assert_eq!(content, [7; 100_000]);
+    assert_eq!(content, written);
 }
 
 #[test]
@@ -122,6 +123,13 @@ fn sizes_are_parsed_as_linux_does() {
 /// The number of files of a filled filesystem, and their length.
 const FILES: u32 = 12;
 const FILE_LEN: usize = 20 << 20;
+/// The number of small files.
+const SMALL: u32 = 3000;
+
+/// The byte that a small file consists of.
+fn byte(number: u32) -> u8 {
+    u8::try_from(number % 251).unwrap()
+}
 
 fn content(number: u32) -> Vec<u8> {
     let word = u64::from(number) * 1_000_003;
@@ -136,17 +144,18 @@ fn filled() -> (tempfile::TempDir, PathBuf, Filesystem) {
     let (folder, image, filesystem) = image_of_1_gib();
     let root = filesystem.root();
     let source = root.create_subvolume(b"source", 0o755).unwrap();
+    let gone = vec![1; 10 << 20];
     for number in 0..40 {
         let file = root.create(format!("gone-{number}").as_bytes(), 0o644).unwrap();
-        file.open().unwrap().write_all_at(&vec![1; 10 << 20], 0).unwrap();
+        file.open().unwrap().write_all_at(&gone, 0).unwrap();
     }
     for number in 0..FILES {
         let file = source.create(format!("file-{number}").as_bytes(), 0o644).unwrap();
         file.open().unwrap().write_all_at(&content(number), 0).unwrap();
     }
-    for number in 0..3000 {
+    for number in 0..SMALL {
         let file = source.create(format!("small-{number}").as_bytes(), 0o644).unwrap();
-        file.open().unwrap().write_all_at(&[number as u8; 3000], 0).unwrap();
+        file.open().unwrap().write_all_at(&[byte(number); 3000], 0).unwrap();
     }
     let prealloc = source.create(b"prealloc", 0o644).unwrap().open().unwrap();
     prealloc.allocate(0, 8 << 20, Allocate::Reserve { keep_size: false }).unwrap();
@@ -170,9 +179,9 @@ fn check_content(filesystem: &Filesystem) {
             let found = filesystem.read(format!("/{dir}/file-{number}")).unwrap();
             assert!(found == content(number), "{dir} {number}");
         }
-        for number in 0..3000 {
+        for number in 0..SMALL {
             let found = filesystem.read(format!("/{dir}/small-{number}")).unwrap();
-            assert_eq!(found, [number as u8; 3000]);
+            assert_eq!(found, [byte(number); 3000]);
         }
         let found = filesystem.read(format!("/{dir}/prealloc")).unwrap();
         assert_eq!((found.len(), &found[1 << 20..][..5000]), (8 << 20, &[9; 5000][..]));
@@ -198,7 +207,7 @@ fn shrink_relocates_what_lies_beyond_and_keeps_sharing() {
     check_content(&reopened);
     for dir in ["source", "snap-1", "snap-2"] {
         let dir = reopened.open_dir(format!("/{dir}")).unwrap();
-        for number in (0..3000).step_by(7) {
+        for number in (0..SMALL).step_by(7) {
             dir.remove_file(format!("small-{number}").as_bytes()).unwrap();
         }
     }
