@@ -109,9 +109,23 @@ impl Tree {
         self.count_search();
         let mut arrivals = ReadBlocks::default();
         loop {
-            match self.descend(store, key, &arrivals) {
+            match self.descend(store, key, &arrivals, |_| {}) {
                 Outcome::Found(position) => return Ok(position),
                 Outcome::Detour(missing) => arrivals.fetch(store, missing, &mut load)?,
+            }
+        }
+    }
+
+    /// Returns the addresses of the blocks from the root to the leaf in which `key` is or would be.
+    pub fn path_to(&self, store: &NodeStore, key: &Key) -> Result<Vec<Logical>, ReadError> {
+        let mut arrivals = ReadBlocks::default();
+        loop {
+            let mut path = Vec::new();
+            match self.descend(store, key, &arrivals, |logical| path.push(logical)) {
+                Outcome::Found(_) => return Ok(path),
+                Outcome::Detour(missing) => {
+                    arrivals.fetch(store, missing, |at, expected| store.load(at, expected))?;
+                }
             }
         }
     }
@@ -135,7 +149,14 @@ impl Tree {
         }
     }
 
-    fn descend(&self, store: &NodeStore, key: &Key, arrivals: &ReadBlocks) -> Outcome {
+    /// Descends to a leaf, and calls `visit` with the address of each block on the way.
+    fn descend(
+        &self,
+        store: &NodeStore,
+        key: &Key,
+        arrivals: &ReadBlocks,
+        mut visit: impl FnMut(Logical),
+    ) -> Outcome {
         let anchor = self.anchor().read(Nesting::Root);
         let mut logical = anchor.logical;
         let mut expected = self.expected_root(*anchor);
@@ -152,6 +173,7 @@ impl Tree {
                     return Outcome::Detour(MissingBlock { logical, expected, unfit: Some(error) });
                 }
             };
+            visit(logical);
             drop(std::mem::replace(&mut held, HeldLock::Node(guard)));
             let HeldLock::Node(guard) = &held else { unreachable!("a node was just locked") };
             if guard.is_leaf() {

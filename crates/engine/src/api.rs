@@ -15,6 +15,7 @@ mod clone;
 mod entries;
 #[cfg(feature = "experiments")]
 mod experiments;
+mod extent_sharing;
 mod file;
 mod filesystem;
 mod inode;
@@ -41,6 +42,7 @@ pub use crate::inode::Membership;
 pub use crate::log::{IncompleteFile, Replayed, SkippedItem, SyncOutcome, SyncRecord};
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
+pub use extent_sharing::{ExtentSharing, FileUse, SharedRange};
 pub use file::{Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, Shutdown, Stats};
 pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};

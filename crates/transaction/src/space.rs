@@ -271,6 +271,13 @@ impl Space {
         }
     }
 
+    /// Returns all chunks by address, each with the bytes of its block group that have extent
+    /// items.
+    pub fn chunk_usage(&self) -> Vec<(Chunk, u64)> {
+        let block_groups = self.block_groups.lock();
+        block_groups.all().map(|group| (group.chunk.clone(), group.used)).collect()
+    }
+
     /// Records that root items were written in which the global reserve trees are larger by `by`
     /// bytes.
     pub fn global_trees_grew(&self, by: i64) {

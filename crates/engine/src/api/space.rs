@@ -8,6 +8,17 @@ use userbtrfs_transaction::{CHUNK_LEN_MIN, DEVICE_START, SpaceKind, TransactionM
 use super::Filesystem;
 use crate::error::{Error, Result};
 
+/// The trees that Linux keeps its global reserve for, besides the root tree.
+const RESERVED_FOR: [TreeId; 4] =
+    [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
+/// The items that Linux reserves to unlink a file.
+const UNLINK_ITEMS: u64 = 6;
+/// The tree blocks that Linux reserves to insert an item: a path of the highest tree, each block
+/// split.
+const INSERTION_BLOCKS: u64 = 16;
+/// The largest global reserve of Linux, in bytes.
+const GLOBAL_RESERVE_MAX: u64 = 512 << 20;
+
 /// The space of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceUse {
@@ -21,14 +32,33 @@ pub struct SpaceUse {
     pub used: u64,
 }
 
+impl SpaceUse {
+    /// Returns the bytes of the device that its chunks take.
+    pub fn device_total(&self) -> u64 {
+        self.total.saturating_mul(copies(self.profile))
+    }
+
+    /// Returns the bytes of the device that its allocated bytes take.
+    pub fn device_used(&self) -> u64 {
+        self.used.saturating_mul(copies(self.profile))
+    }
+}
+
 /// The space of all kinds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Usage {
+    /// The id of the device.
+    pub device_id: u64,
     /// The size of the device in bytes, as the filesystem uses it.
     pub device_size: u64,
     /// The bytes of the device in chunks.
     pub device_allocated: u64,
+    /// The bytes of the device beyond those that the filesystem uses.
+    pub device_slack: u64,
+    /// The bytes of metadata that are kept for commits and removals: by the allocator if the
+    /// filesystem is writable; otherwise the number that Linux would keep.
+    pub global_reserve: u64,
     /// By kind: data, system, metadata.
     pub kinds: Vec<SpaceUse>,
 }
@@ -89,12 +119,11 @@ impl Filesystem {
         self.volume().chunk_with(flags).map_or(1, |chunk| copies(chunk.profile))
     }
 
-    /// Returns the total space, and its use.
+    /// Returns the total space, and its use: the current one if the filesystem is writable.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
         let mut kinds: Vec<SpaceUse> = Vec::new();
-        for chunk in self.volume().chunks() {
-            let used = self.block_group(&chunk)?.used;
+        for (chunk, used) in self.chunk_usage()? {
             let flags = chunk.flags.intersection(BlockGroupFlags::TYPES);
             let same = |kind: &&mut SpaceUse| kind.flags == flags && kind.profile == chunk.profile;
             if let Some(kind) = kinds.iter_mut().find(same) {
@@ -107,11 +136,45 @@ impl Filesystem {
             }
         }
         kinds.sort_by_key(|kind| (kind.flags, kind.profile));
+        let device_size = superblock.device.total_bytes;
         Ok(Usage {
-            device_size: superblock.device.total_bytes,
-            device_allocated: superblock.device.bytes_used,
+            device_id: superblock.device.id,
+            device_size,
+            device_allocated: kinds.iter().map(SpaceUse::device_total).sum(),
+            device_slack: self.volume().device().len().saturating_sub(device_size),
+            global_reserve: self.global_reserve()?,
             kinds,
         })
+    }
+
+    /// Returns the chunks, each with the allocated bytes of its block group.
+    fn chunk_usage(&self) -> Result<Vec<(Chunk, u64)>> {
+        if let Some(transactions) = &self.inner.transactions {
+            return Ok(transactions.space().chunk_usage());
+        }
+        let with_use = |chunk: Chunk| self.block_group(&chunk).map(|it| (chunk, it.used));
+        self.volume().chunks().into_iter().map(with_use).collect()
+    }
+
+    /// Returns the global reserve: the allocator's, or that which Linux would have.
+    fn global_reserve(&self) -> Result<u64> {
+        if let Some(transactions) = &self.inner.transactions {
+            return Ok(transactions.space().usage(SpaceKind::Metadata).global);
+        }
+        let superblock = self.superblock();
+        let mut trees: u64 = 1;
+        let mut bytes: u64 = 0;
+        for id in RESERVED_FOR {
+            if let Some(item) = self.inner.tree_roots().root_item(id)? {
+                trees += 1;
+                bytes = bytes.saturating_add(item.bytes_used);
+            }
+        }
+        let has_free_tree = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE);
+        let references = if has_free_tree { 2 * UNLINK_ITEMS } else { UNLINK_ITEMS };
+        let insertion = u64::from(superblock.nodesize) * INSERTION_BLOCKS;
+        let least = (trees + UNLINK_ITEMS + references) * insertion;
+        Ok(bytes.max(least).min(GLOBAL_RESERVE_MAX))
     }
 
     fn block_group(&self, chunk: &Chunk) -> Result<BlockGroupItem> {
@@ -132,13 +195,12 @@ impl Filesystem {
 /// Computes the room of a filesystem that does not change, with `data_copies` copies of data.
 fn room_of(usage: &Usage, data_copies: u64) -> Room {
     let of_files = |row: &&SpaceUse| row.flags.contains(BlockGroupFlags::DATA);
-    let used = |row: &SpaceUse| row.used.saturating_mul(copies(row.profile));
     let free = |row: &SpaceUse| row.total.saturating_sub(row.used);
     let device_free = usage.device_size.saturating_sub(usage.device_allocated);
     let for_chunks = device_free.saturating_sub(DEVICE_START);
     let chunks = if for_chunks < CHUNK_LEN_MIN { 0 } else { for_chunks };
     Room {
-        used: usage.kinds.iter().map(used).fold(0, u64::saturating_add),
+        used: usage.kinds.iter().map(SpaceUse::device_used).fold(0, u64::saturating_add),
         data_free: usage.kinds.iter().filter(of_files).map(free).fold(0, u64::saturating_add),
         chunks_free: chunks / data_copies,
     }

@@ -7,6 +7,8 @@ mod compressing;
 mod device;
 #[cfg(feature = "experiments")]
 mod experiments;
+#[cfg(not(shuttle))]
+mod extent_sharing;
 mod failing;
 mod fragmented;
 mod full;

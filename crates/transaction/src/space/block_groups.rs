@@ -259,9 +259,14 @@ impl BlockGroups {
         }
     }
 
+    /// Returns all groups, by address.
+    pub(super) fn all(&self) -> impl Iterator<Item = &BlockGroup> {
+        self.groups.values()
+    }
+
     /// Returns the groups whose chunks are in the trees, or about to be removed from them.
     pub(super) fn listed(&self) -> impl Iterator<Item = &BlockGroup> {
-        self.groups.values().filter(|group| !self.is_planned(group.start()))
+        self.all().filter(|group| !self.is_planned(group.start()))
     }
 
     fn is_planned(&self, start: Logical) -> bool {
