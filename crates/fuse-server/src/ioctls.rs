@@ -6,9 +6,9 @@
 //!    other command arrives here unchecked, and is not supported. (The kernel converts the commands
 //!    of 32-bit programs to these.) Before Linux 5.13 it checked nothing: there, setting flags
 //!    fails.
-//! 2. Each ioctl of btrfs has one form, with the size that `linux/btrfs.h` defines. FUSE passes
-//!    that number of bytes, only in the direction that the command encodes. The rights of its
-//!    caller are checked here.
+//! 2. Each ioctl of btrfs but SPACE_INFO (`space`) has one form, with the size that
+//!    `linux/btrfs.h` defines. FUSE passes that number of bytes, only in the direction that the
+//!    command encodes. The rights of its caller are checked here.
 
 mod commits;
 mod info;
@@ -16,6 +16,7 @@ mod record;
 mod resize;
 mod roots;
 mod search;
+mod space;
 mod subvolume;
 
 use record::{Answer, Reader};
@@ -179,6 +180,7 @@ impl IoctlOps<'_> {
             INO_LOOKUP_USER => roots::ino_lookup_user(filesystem, &request.caller, inode, it.input),
             TREE_SEARCH => search::tree_search(filesystem, &request.caller, inode, it.input),
             INO_LOOKUP => search::ino_lookup(filesystem, &request.caller, inode, it.input),
+            _ if space::is_space_info(it.command) => space::space_info(filesystem, it.input),
             DEV_INFO => info::dev_info(filesystem, device, it.input),
             FS_INFO => info::fs_info(filesystem),
             GET_SUBVOL_INFO => info::get_subvol_info(filesystem, inode),

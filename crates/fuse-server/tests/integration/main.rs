@@ -24,6 +24,7 @@ mod model;
 mod names;
 mod programs;
 mod shutdown;
+mod space_info;
 mod subvolume_ioctls;
 mod subvolumes;
 mod suites;

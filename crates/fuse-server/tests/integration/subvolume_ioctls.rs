@@ -60,7 +60,7 @@ cat two/file frozen/file
 ";
 
 /// Builds the library; `None` if there is no compiler.
-fn preload(site: &Site) -> Option<PathBuf> {
+pub(crate) fn preload(site: &Site) -> Option<PathBuf> {
     let library = site.at("preload.so");
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library);
