@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use userbtrfs_engine::api::{self, Filesystem};
-use userbtrfs_fuse::{Config, InitFlags, Mount, MountError, Opcode, Session, SessionError};
+use userbtrfs_fuse::{Config, InitFlags, Mount, MountError, NodeId, Opcode, Session, SessionError};
 use userbtrfs_sync::Arc;
 
 use crate::context::Settings;
@@ -157,6 +157,17 @@ impl StatsHandle {
     /// Returns the filesystem.
     pub fn filesystem(&self) -> &Filesystem {
         &self.served.context.filesystem
+    }
+
+    /// Returns the path of the device or the image file, as shown to programs.
+    pub fn device(&self) -> &Path {
+        &self.served.context.device
+    }
+
+    /// Returns the handle on the inode with this number in the mount. If it does not exist, the
+    /// first use reports that.
+    pub fn inode(&self, number: u64) -> api::Inode {
+        self.served.context.inode(NodeId(number))
     }
 
     /// Creates an empty subvolume in the directory with this inode number in the mount.

@@ -9,6 +9,7 @@ mod paths;
 mod report;
 mod session;
 mod shell;
+mod size_units;
 mod sizes;
 mod text;
 mod verb;

@@ -21,6 +21,7 @@ mod discard;
 mod editing;
 mod encode;
 mod examples;
+mod filesystem;
 mod forged;
 mod get;
 mod get_attributes;

@@ -1,13 +1,22 @@
-//! `filesystem sync`: commits a mounted filesystem. `filesystem resize` is in a file of its own.
+//! `filesystem`: verbs that act on a filesystem as a whole.
+//!
+//! 1. The first path decides: an image is a file or a block device. If it is a directory, it is
+//!    in a mount, whose server runs the verb.
+//! 2. The text is that of btrfs-progs, which scripts parse.
 
+mod df;
+mod du;
+mod label;
+pub(in crate::cli) mod request;
 pub(in crate::cli) mod resize;
+mod usage;
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Subcommand;
+use clap::{Arg, Subcommand};
 
 use crate::cli::admin::mounted::request_at;
 use crate::cli::args::Global;
@@ -15,10 +24,31 @@ use crate::cli::args::Global;
 /// The operations on a filesystem.
 #[derive(Subcommand)]
 pub(crate) enum FilesystemVerb {
+    /// Show the use of space by block group type, as btrfs-progs does
+    #[command(mut_args(or_path))]
+    Df(df::DfArgs),
+    /// Show the use of space in detail
+    #[command(mut_args(or_path))]
+    Usage(usage::UsageArgs),
+    /// Show the space that files take, alone or shared with others
+    #[command(mut_args(or_path))]
+    Du(du::DuArgs),
+    /// Show or set the label
+    #[command(mut_args(or_path))]
+    Label(label::LabelArgs),
     /// Commit everything written to a mount
     Sync(SyncArgs),
     /// Resize the filesystem in an image or a mount
     Resize(resize::ResizeArgs),
+}
+
+/// Names the image of a verb that takes a path in a mount in its place.
+fn or_path(arg: Arg) -> Arg {
+    if arg.get_id() == "image" {
+        arg.value_name("IMAGE|PATH").help("Image file or block device, or path in a mount")
+    } else {
+        arg
+    }
 }
 
 #[derive(clap::Args)]
@@ -29,6 +59,10 @@ pub(crate) struct SyncArgs {
 
 pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
     match verb {
+        FilesystemVerb::Df(args) => df::run(global, args),
+        FilesystemVerb::Usage(args) => usage::run(global, args),
+        FilesystemVerb::Du(args) => du::run(global, args),
+        FilesystemVerb::Label(args) => label::run(global, args),
         FilesystemVerb::Sync(args) => sync(global, args),
         FilesystemVerb::Resize(args) => resize::run(global, args),
     }

@@ -7,8 +7,8 @@
 mod change;
 mod delete;
 mod list;
-mod mounted;
-mod place;
+pub(in crate::cli::admin) mod mounted;
+pub(in crate::cli::admin) mod place;
 pub(in crate::cli) mod property;
 mod show;
 

@@ -19,6 +19,7 @@ use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
 use super::args::MountArgs;
 use super::shared::SharedMounts;
 use crate::cli::admin::filesystem::resize;
+use crate::cli::admin::filesystem::request::{self, FilesystemRequest};
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
@@ -64,6 +65,8 @@ enum RequestVerb {
         #[arg(value_enum)]
         what: Traced,
     },
+    #[command(flatten)]
+    Filesystem(FilesystemRequest),
     #[command(flatten)]
     Subvolumes(SubvolumeRequest),
 }
@@ -182,6 +185,9 @@ impl ServedMount {
             RequestVerb::Umount { force, point } => return self.umount(force, &point),
             RequestVerb::DropWrites { toggle } => self.drop_writes(toggle)?,
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
+            RequestVerb::Filesystem(verb) => {
+                request::answer(&mut out, &self.stats_handle, &verb, &request.global)?;
+            }
             RequestVerb::Subvolumes(verb) => {
                 self.answer_about_subvolumes(&mut out, verb, &request.global)?;
             }

@@ -16,7 +16,7 @@ use crate::cli::args::Global;
 use crate::cli::report::{ExitStatus, announce};
 
 /// Returns true if a path that is given in place of an image is, or would be, in a mount of ours.
-pub(super) fn is_in_mount(path: &Path) -> bool {
+pub(in crate::cli::admin) fn is_in_mount(path: &Path) -> bool {
     let dir = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => path,
         Ok(_) => return false,

@@ -12,18 +12,18 @@ use crate::cli::output::stdout;
 use crate::cli::session::{Access, Session};
 
 /// One commit, at the end of the verb.
-pub(super) fn once(image: &WriteArgs) -> Access {
+pub(in crate::cli::admin) fn once(image: &WriteArgs) -> Access {
     Access::Once { discard: image.discard }
 }
 
 /// Returns the line about a new snapshot.
-pub(super) fn made_snapshot(read_only: bool, source: &str, dest: &[u8]) -> String {
+pub(in crate::cli::admin) fn made_snapshot(read_only: bool, source: &str, dest: &[u8]) -> String {
     let kind = if read_only { "readonly snapshot" } else { "snapshot" };
     format!("Create a {kind} of '{source}' in '{}'", Quoted(dest))
 }
 
 /// Opens an image, and prints what `write` writes of it.
-pub(super) fn print(
+pub(in crate::cli::admin) fn print(
     global: &Global,
     root: &RootArgs,
     write: impl FnOnce(&mut dyn Write, &Filesystem) -> Result<()>,
@@ -36,7 +36,7 @@ pub(super) fn print(
 }
 
 /// Returns the argument if it is a directory, which is a mount point and no image.
-pub(super) fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
+pub(in crate::cli::admin) fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
     let image = &root.image.image;
     if !image.is_dir() {
         return Ok(None);
@@ -46,7 +46,7 @@ pub(super) fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
 }
 
 /// Fails if an option was given that applies to images only.
-pub(super) fn refuse_options(root: &RootArgs) -> Result<()> {
+pub(in crate::cli::admin) fn refuse_options(root: &RootArgs) -> Result<()> {
     let of_images = [
         ("--subvol", root.subvol.is_some()),
         ("--subvolid", root.subvolid.is_some()),
@@ -61,7 +61,7 @@ pub(super) fn refuse_options(root: &RootArgs) -> Result<()> {
 }
 
 /// Opens an image, changes it, and closes it.
-pub(super) fn change(
+pub(in crate::cli::admin) fn change(
     global: &Global,
     image: &WriteArgs,
     access: Access,
