@@ -12,6 +12,7 @@
 mod attributes;
 mod by_path;
 mod clone;
+mod defragment;
 mod entries;
 #[cfg(feature = "experiments")]
 mod experiments;
@@ -34,8 +35,8 @@ mod walk;
 mod write;
 
 pub use crate::clock::now;
-pub use crate::compression::Compress;
-pub use crate::data::{Allocate, Deduped};
+pub use crate::compression::{Compress, Recompress};
+pub use crate::data::{Allocate, Deduped, Defragment};
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::inode::EMPTY_DIR;
 pub use crate::inode::Membership;

@@ -1,4 +1,4 @@
-//! The option that tells how data is compressed when it is written.
+//! The options that tell how data is compressed when it is written.
 
 use userbtrfs_codec::CompressionMethod;
 
@@ -11,4 +11,17 @@ pub struct Compress {
     /// Whether data is also compressed if a sample of it looks incompressible, or if the file has
     /// the flag NOCOMPRESS.
     pub force: bool,
+}
+
+/// The compression of data that [`File::defragment`](crate::api::File::defragment) rewrites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompress {
+    /// That of written data: by the option of the filesystem, and the property and the flags of the
+    /// file.
+    #[default]
+    Usual,
+    /// None.
+    Never,
+    /// This one, also if the file has the flag NOCOMPRESS.
+    With(CompressionMethod),
 }

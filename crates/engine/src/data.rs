@@ -38,6 +38,7 @@ pub(crate) use cache::file_pages::FilePages;
 pub(crate) use cache::page_cache::PageCache;
 pub(crate) use cache::writeback_errors::ErrSeq;
 pub use ops::dedupe::Deduped;
+pub use ops::defragment::Defragment;
 pub use ops::fallocate::Allocate;
 pub(crate) use ops::file_ops::FileOps;
 pub(crate) use ops::share::ShareRange;

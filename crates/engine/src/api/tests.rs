@@ -4,6 +4,7 @@ mod at_once;
 mod cloning;
 mod coherence;
 mod compressing;
+mod defragmenting;
 mod device;
 #[cfg(feature = "experiments")]
 mod experiments;

@@ -60,6 +60,6 @@ pub(crate) use subvolume::{
     remove_subvolume, set_read_only,
 };
 pub(crate) use subvolume_rename::rename_subvolume;
-pub(crate) use targets::{clean, file_to_change};
+pub(crate) use targets::{clean, file_to_change, file_to_rewrite};
 pub(crate) use unlink::{rmdir, unlink};
 pub(crate) use xattr::{get_xattr, list_xattrs};

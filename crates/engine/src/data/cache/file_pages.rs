@@ -331,6 +331,19 @@ impl FilePages {
         self.change_listed(CacheListing::Anew, |state| state.blocks.take_dirty(sectors, max))
     }
 
+    /// Fills in a range of whole sectors of one block, which are on disk like this, and marks them
+    /// as being written. The caller holds the range, and none of it is unfinished.
+    pub(crate) fn take_clean(&self, offset: u64, bytes: &[u8]) -> DirtyRuns {
+        let sectors = sectors(offset, offset + bytes.len() as u64);
+        self.change(|state| {
+            let dirtied = state.blocks.write(offset, bytes);
+            let (runs, taken) = state.blocks.take_dirty(sectors, u64::MAX);
+            // So the space that is reserved for dirty data stays right.
+            assert_eq!(dirtied.plus(taken), Delta::default(), "no sector was dirty");
+            runs
+        })
+    }
+
     /// Ends the writing of a range that is on disk now.
     pub(crate) fn written(&self, start: u64, end: u64) {
         self.change(|state| {

@@ -45,7 +45,7 @@ impl Delalloc {
 
     /// Waits until `bytes` more may become dirty; the caller helps to write data back. The caller
     /// holds no lock but operation locks.
-    fn admit(&self, bytes: u64) -> Result<DirtyPermit<'_>> {
+    pub(in crate::data) fn admit(&self, bytes: u64) -> Result<DirtyPermit<'_>> {
         if self.context.is_pressed() {
             self.worker.hurry();
         }

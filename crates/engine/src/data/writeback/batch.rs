@@ -24,11 +24,14 @@ use userbtrfs_transaction::{
 };
 use userbtrfs_volume::{PendingWrites, Slice};
 
+use crate::compression::Recompress;
 use crate::data::cache::dirty::{Delta, DirtyRun};
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::reservation::{DelallocReserved, merge};
 use crate::data::units::{EXTENT_MAX, Times};
-use crate::data::writeback::compress::{self, Chunk, Compressed, FileCompression, compression_of};
+use crate::data::writeback::compress::{
+    self, Chunk, Compressed, FileCompression, compression_of, recompression_of,
+};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::nocow;
 use crate::data::writeback::write_extent::{
@@ -55,6 +58,9 @@ pub(in crate::data) enum Origin {
     Memory { size: u64 },
     /// A caller's buffer; afterwards the file is at least as long as `end`.
     Caller { end: u64, times: Times },
+    /// The page cache, where data as it is on disk is marked as being written: it gets extents of
+    /// its own, compressed like this.
+    Rewritten(Recompress),
 }
 
 /// A file whose data is written.
@@ -135,8 +141,11 @@ impl<'a> FileJob<'a> {
 
     /// Sets how new extents are compressed. Data of a caller's buffer is not.
     fn compressed(self, context: &WriteContext) -> Self {
-        let Origin::Memory { .. } = self.origin else { return self };
-        let compression = compression_of(context, self.pages, &self.item);
+        let compression = match self.origin {
+            Origin::Memory { .. } => compression_of(context, self.pages, &self.item),
+            Origin::Caller { .. } => None,
+            Origin::Rewritten(how) => recompression_of(context, self.pages, &self.item, how),
+        };
         Self { compression, ..self }
     }
 
@@ -146,6 +155,9 @@ impl<'a> FileJob<'a> {
         let size = match self.origin {
             Origin::Memory { .. } => now,
             Origin::Caller { end, .. } => now.max(end),
+            Origin::Rewritten(_) => {
+                return nocow::targets_elsewhere(context, self.pages, run, now, self.compression);
+            }
         };
         nocow::targets(context, self.pages, &self.item, run, size, self.compression)
     }
@@ -170,8 +182,11 @@ impl<'a> FileJob<'a> {
     }
 
     fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
-        if matches!(self.origin, Origin::Memory { .. }) {
-            self.pages.failed(run.start, run.end);
+        match self.origin {
+            Origin::Memory { .. } => self.pages.failed(run.start, run.end),
+            Origin::Caller { .. } => {}
+            // The file has the same data on disk.
+            Origin::Rewritten(_) => self.pages.written(run.start, run.end),
         }
         let file = self.pages.id();
         let offset = run.start;
@@ -460,7 +475,7 @@ impl<'a> WritebackBatch<'a> {
                 let start = write_extent.run.start;
                 let end = write_extent.run.end;
                 match origin {
-                    Origin::Memory { .. } => pages.written(start, end),
+                    Origin::Memory { .. } | Origin::Rewritten(_) => pages.written(start, end),
                     Origin::Caller { .. } => dropped.push(pages.discard(start, end)),
                 }
             }

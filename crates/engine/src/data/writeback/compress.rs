@@ -18,6 +18,7 @@ use userbtrfs_codec::{Compression, CompressionMethod, MAX_CONTENT};
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::{IncompatFlags, InodeFlags, InodeItem};
 
+use crate::compression::Recompress;
 use crate::data::cache::dirty::DirtyRun;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::writeback::context::WriteContext;
@@ -74,6 +75,25 @@ pub(in crate::data) fn compression_of(
     let usual = option.map_or(Compression::Zlib.into(), |option| option.method);
     let algorithm = algorithm.unwrap_or(usual.algorithm);
     Some(FileCompression { method: CompressionMethod { algorithm, ..usual }, is_forced })
+}
+
+/// Returns how data of a file is compressed that is rewritten; `None` if it is not. Preallocated
+/// extents do not prevent it: the data is not written into them.
+pub(in crate::data) fn recompression_of(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+    how: Recompress,
+) -> Option<FileCompression> {
+    let flags = item.flags - InodeFlags::PREALLOC;
+    match how {
+        Recompress::Usual => compression_of(context, pages, &InodeItem { flags, ..*item }),
+        Recompress::With(method) if !flags.intersects(NEVER) => {
+            let is_forced = context.compress().is_some_and(|option| option.force);
+            Some(FileCompression { method, is_forced })
+        }
+        Recompress::Never | Recompress::With(_) => None,
+    }
 }
 
 /// Splits a run of the file with this index into chunks.

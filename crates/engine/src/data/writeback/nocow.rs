@@ -52,6 +52,17 @@ pub(in crate::data) fn targets(
     if may_be_in_place(item) {
         return targets_in_extents(context, pages, item, run.start, run.end);
     }
+    targets_elsewhere(context, pages, run, size, how)
+}
+
+/// Like `targets`, but nothing is overwritten in place.
+pub(in crate::data) fn targets_elsewhere(
+    context: &WriteContext,
+    pages: &FilePages,
+    run: &DirtyRun,
+    size: u64,
+    how: Option<FileCompression>,
+) -> Result<WriteTargets> {
     let inline = inline(context, pages, run, size, how)?;
     Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
 }

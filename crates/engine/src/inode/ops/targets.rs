@@ -54,6 +54,17 @@ pub(in crate::inode) fn directory_to_change(
     }
 }
 
+/// Returns a file whose content is to be stored elsewhere, unchanged: its flags do not forbid that.
+/// The caller holds no lock.
+pub(crate) fn file_to_rewrite(namespace: &Namespace, id: InodeId) -> Result<Arc<Inode>> {
+    let inode = inode_to_change(namespace, id)?;
+    match inode.kind_and_flags().0 {
+        FileKind::Regular => Ok(inode),
+        FileKind::Directory => Err(Error::IsADirectory),
+        _ => Err(Error::NotAFile),
+    }
+}
+
 /// Returns a file that is to be changed, or only to be appended to. The caller holds no lock.
 pub(crate) fn file_to_change(
     namespace: &Namespace,
