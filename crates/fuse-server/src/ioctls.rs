@@ -11,6 +11,7 @@
 //!    command encodes. The rights of its caller are checked here.
 
 mod commits;
+mod defragment;
 mod info;
 mod record;
 mod resize;
@@ -48,6 +49,8 @@ const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
 const INO_LOOKUP_USER: u32 = 0xd000_943e;
 const RESIZE: u32 = 0x5000_9403;
+const DEFRAG: u32 = 0x5000_9402;
+const DEFRAG_RANGE: u32 = 0x4030_9410;
 const SNAP_CREATE: u32 = 0x5000_9401;
 const SUBVOL_CREATE: u32 = 0x5000_940e;
 const SNAP_DESTROY: u32 = 0x5000_940f;
@@ -190,6 +193,10 @@ impl IoctlOps<'_> {
                 Ok(label)
             }
             RESIZE => resize::resize(filesystem, &request.caller, it.input),
+            DEFRAG => defragment::defragment(self.context, &request.caller, inode, None),
+            DEFRAG_RANGE => {
+                defragment::defragment(self.context, &request.caller, inode, Some(it.input))
+            }
             TRIM => trim(filesystem, &request.caller, it.input),
             SET_LABEL => set_label(filesystem, &request.caller, it.input),
             _ => Err(Errno::NOTTY),

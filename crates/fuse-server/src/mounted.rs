@@ -192,6 +192,14 @@ impl StatsHandle {
         self.subvolumes().at(number)
     }
 
+    /// Defragments the file with this inode number in the mount; returns the number of bytes
+    /// rewritten. Data that only the kernel has is not rewritten.
+    pub fn defragment(&self, number: u64, request: &api::Defragment) -> api::Result<u64> {
+        let context = &self.served.context;
+        let node = NodeId(number);
+        context.inode(node).open()?.defragment(request)
+    }
+
     /// Makes the kernel write back all data that programs have written, and waits for that.
     pub fn write_back(&self) {
         self.served.context.write_back();
