@@ -86,7 +86,10 @@ enum Verb {
 pub(crate) fn run() -> ExitCode {
     host::signals::catch_file_size_signal();
     let args = match admin::mount::helper::arguments(std::env::args_os()) {
-        Invocation::Command(arguments) => verb::parse(arguments, "userbtrfs ", "<IMAGE> "),
+        Invocation::Command(arguments) => {
+            let arguments = admin::filesystem::defragment::with_equals(arguments);
+            verb::parse(arguments, "userbtrfs ", "<IMAGE> ")
+        }
         Invocation::Nothing => return ExitCode::SUCCESS,
     };
     let done = match args {

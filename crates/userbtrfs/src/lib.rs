@@ -156,10 +156,10 @@ pub use {admin::*, error::*, fs::*, raw::*};
 pub mod fs {
     pub use userbtrfs_engine::api::{
         Allocate, Attributes, Buffer, Chunk, Compress, Compression, CompressionMethod, Deduped,
-        Dir, DirEntries, DirEntry, Direct, EMPTY_DIR, Error, Extent, ExtentKind, File, FileKind,
-        FileReader, FileType, FileWriter, Filesystem, Inode, InodeFlags, InodeId, IoUring,
-        Membership, Metadata, MethodError, OpenOptions, Region, RenameMode, Result, Slice,
-        Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
+        Defragment, Dir, DirEntries, DirEntry, Direct, EMPTY_DIR, Error, Extent, ExtentKind, File,
+        FileKind, FileReader, FileType, FileWriter, Filesystem, Inode, InodeFlags, InodeId,
+        IoUring, Membership, Metadata, MethodError, OpenOptions, Recompress, Region, RenameMode,
+        Result, Slice, Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
     };
     pub use userbtrfs_format::Quoted;
 }

@@ -4,6 +4,7 @@
 //!    in a mount, whose server runs the verb.
 //! 2. The text is that of btrfs-progs, which scripts parse.
 
+pub(in crate::cli) mod defragment;
 mod df;
 mod du;
 mod label;
@@ -49,6 +50,9 @@ fn or_path(arg: Arg) -> Arg {
     } else {
         arg
     }
+    /// Rewrite the small extents of files together
+    #[command(visible_alias = "defrag")]
+    Defragment(defragment::DefragmentArgs),
 }
 
 #[derive(clap::Args)]
@@ -65,6 +69,7 @@ pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
         FilesystemVerb::Label(args) => label::run(global, args),
         FilesystemVerb::Sync(args) => sync(global, args),
         FilesystemVerb::Resize(args) => resize::run(global, args),
+        FilesystemVerb::Defragment(args) => defragment::run(global, args),
     }
 }
 

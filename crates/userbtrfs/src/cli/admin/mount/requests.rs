@@ -20,6 +20,7 @@ use super::args::MountArgs;
 use super::shared::SharedMounts;
 use crate::cli::admin::filesystem::resize;
 use crate::cli::admin::filesystem::request::{self, FilesystemRequest};
+use crate::cli::admin::filesystem::defragment::DefragmentRequest;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
@@ -65,6 +66,7 @@ enum RequestVerb {
         #[arg(value_enum)]
         what: Traced,
     },
+    Defragment(DefragmentRequest),
     #[command(flatten)]
     Filesystem(FilesystemRequest),
     #[command(flatten)]
@@ -187,6 +189,9 @@ impl ServedMount {
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
             RequestVerb::Filesystem(verb) => {
                 request::answer(&mut out, &self.stats_handle, &verb, &request.global)?;
+            }
+            RequestVerb::Defragment(of) => {
+                self.stats_handle.defragment(of.number, &of.request()?)?;
             }
             RequestVerb::Subvolumes(verb) => {
                 self.answer_about_subvolumes(&mut out, verb, &request.global)?;
