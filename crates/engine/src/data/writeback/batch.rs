@@ -150,16 +150,21 @@ impl<'a> FileJob<'a> {
     }
 
     /// Returns the targets of a run: see [`nocow::targets`].
-    fn targets(&self, context: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
+    fn targets(&mut self, context: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
         let now = self.pages.size();
         let size = match self.origin {
-            Origin::Memory { .. } => now,
+            Origin::Memory { .. } | Origin::Rewritten(_) => now,
             Origin::Caller { end, .. } => now.max(end),
-            Origin::Rewritten(_) => {
-                return nocow::targets_elsewhere(context, self.pages, run, now, self.compression);
-            }
         };
-        nocow::targets(context, self.pages, &self.item, run, size, self.compression)
+        let how = self.compression;
+        let found = match self.origin {
+            Origin::Rewritten(_) => nocow::targets_elsewhere(context, self.pages, run, size, how)?,
+            _ => nocow::targets(context, self.pages, &self.item, run, size, how)?,
+        };
+        if found.is_incompressible {
+            self.compressed_in_vain();
+        }
+        Ok(found.targets)
     }
 
     /// Returns up to where the file has all the data that it had when this was taken, once these

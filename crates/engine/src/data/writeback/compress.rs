@@ -55,6 +55,16 @@ pub(in crate::data) enum Compressed {
     Stream(Compression, Slice),
 }
 
+/// The result of compressing a file of at most a sector.
+pub(in crate::data) enum CompressedInline {
+    /// It was not tried.
+    Plain,
+    /// It does not become shorter, or not short enough.
+    Incompressible,
+    /// The inline data.
+    Data(InlineData),
+}
+
 /// Returns how data of a file is compressed; `None` if it is not.
 pub(in crate::data) fn compression_of(
     context: &WriteContext,
@@ -132,22 +142,23 @@ pub(in crate::data) fn compress(context: &WriteContext, chunks: &[Chunk]) -> Vec
     results
 }
 
-/// Returns the inline data of a file, compressed; `None` if it would have more than `len_max`
-/// bytes, or no fewer than the file.
+/// Compresses a file of at most a sector to be stored inline, in at most `len_max` bytes. As in
+/// Linux, the zeros behind its end are part of the sample, and not of the data.
 pub(in crate::data) fn compress_inline(
     context: &WriteContext,
-    bytes: &[u8],
+    sector: &[u8],
+    size: usize,
     how: FileCompression,
     len_max: u64,
-) -> Option<InlineData> {
-    let stream = how.stream(bytes)?;
+) -> CompressedInline {
+    let Some(stream) = how.stream(sector, size) else { return CompressedInline::Plain };
     let len = stream.len() as u64;
-    if len > len_max || stream.len() >= bytes.len() {
-        return None;
+    if len > len_max || stream.len() >= size {
+        return CompressedInline::Incompressible;
     }
     let algorithm = how.method.algorithm;
     require_feature(context, algorithm);
-    Some(InlineData::compressed(stream, algorithm, bytes.len() as u64))
+    CompressedInline::Data(InlineData::compressed(stream, algorithm, size as u64))
 }
 
 /// Adds the feature of an algorithm to the filesystem.
@@ -177,7 +188,7 @@ impl Chunk {
             [part] => Cow::Borrowed(&part[..]),
             parts => Cow::Owned(parts.iter().flat_map(|part| &part[..]).copied().collect()),
         };
-        let Some(stream) = self.how.stream(&bytes) else { return Stream::Plain };
+        let Some(stream) = self.how.stream(&bytes, bytes.len()) else { return Stream::Plain };
         let len = stream.len().next_multiple_of(SECTOR_LEN);
         if len + SECTOR_LEN > bytes.len() {
             return Stream::Incompressible;
@@ -194,14 +205,15 @@ impl FileCompression {
         self.is_forced
     }
 
-    /// Returns the compressed bytes; `None` if it is not worth an attempt.
-    fn stream(self, bytes: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the first `len` bytes, compressed; `None` if it is not worth an attempt, by a sample
+    /// of all bytes.
+    fn stream(self, bytes: &[u8], len: usize) -> Option<Vec<u8>> {
         if !self.is_forced && !looks_compressible(bytes) {
             return None;
         }
         let CompressionMethod { algorithm, level } = self.method;
         let mut stream = Vec::new();
-        algorithm.compress(level, bytes, &mut stream).ok()?;
+        algorithm.compress(level, &bytes[..len], &mut stream).ok()?;
         Some(stream)
     }
 }

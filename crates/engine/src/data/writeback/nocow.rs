@@ -14,12 +14,12 @@ use userbtrfs_transaction::NocowGuard;
 use crate::data::cache::dirty::DirtyRun;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::read::get_extent::ExtentMaps;
-use crate::data::writeback::compress::{FileCompression, compress_inline};
+use crate::data::writeback::compress::{CompressedInline, FileCompression, compress_inline};
 use crate::data::writeback::context::WriteContext;
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};
 use crate::error::Result;
 use crate::inode::{ExtentMap, ExtentMapKind, InlineData, reference};
-use crate::units::SECTOR;
+use crate::units::{SECTOR, SECTOR_LEN};
 
 /// The most bytes that are stored inline: the default of Linux.
 const INLINE_MAX: u64 = 2048;
@@ -29,6 +29,13 @@ const INLINE_HEAD: u64 = 21;
 
 /// The flags of a file that is overwritten in place: with checksums, the old ones would not match.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
+
+/// The targets of a run.
+pub(in crate::data) struct RunTargets {
+    pub(in crate::data) targets: WriteTargets,
+    /// Whether data was compressed in vain.
+    pub(in crate::data) is_incompressible: bool,
+}
 
 /// The extent that was checked last, with a guard if the file is its only user.
 type NocowCheck = Option<(Logical, Option<NocowGuard>)>;
@@ -48,9 +55,10 @@ pub(in crate::data) fn targets(
     run: &DirtyRun,
     size: u64,
     how: Option<FileCompression>,
-) -> Result<WriteTargets> {
+) -> Result<RunTargets> {
     if may_be_in_place(item) {
-        return targets_in_extents(context, pages, item, run.start, run.end);
+        let targets = targets_in_extents(context, pages, item, run.start, run.end)?;
+        return Ok(RunTargets { targets, is_incompressible: false });
     }
     targets_elsewhere(context, pages, run, size, how)
 }
@@ -62,19 +70,22 @@ pub(in crate::data) fn targets_elsewhere(
     run: &DirtyRun,
     size: u64,
     how: Option<FileCompression>,
-) -> Result<WriteTargets> {
-    let inline = inline(context, pages, run, size, how)?;
-    Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
+) -> Result<RunTargets> {
+    let mut is_incompressible = false;
+    let inline = inline(context, pages, run, size, how, &mut is_incompressible)?;
+    let targets = smallvec![(run.end, inline.map(WriteTarget::Inline))];
+    Ok(RunTargets { targets, is_incompressible })
 }
 
 /// Returns the data of a file of this size if it can be stored inline. Compressed data may be of
-/// all bytes of a sector, others not.
+/// all bytes of a sector, others not. Records if it was compressed in vain.
 fn inline(
     context: &WriteContext,
     pages: &FilePages,
     run: &DirtyRun,
     size: u64,
     how: Option<FileCompression>,
+    is_incompressible: &mut bool,
 ) -> Result<Option<InlineData>> {
     let fits = INLINE_MAX.min(inline_fits(context));
     let size_max = if how.is_some() { SECTOR } else { fits };
@@ -89,9 +100,14 @@ fn inline(
     if !alone {
         return Ok(None);
     }
-    let bytes = &run.parts[0][..usize::try_from(size).expect("at most a sector")];
-    let compressed = how.and_then(|how| compress_inline(context, bytes, how, fits));
-    Ok(compressed.or_else(|| (size <= fits).then(|| InlineData::plain(bytes))))
+    let sector = &run.parts[0][..SECTOR_LEN];
+    let len = usize::try_from(size).expect("at most a sector");
+    match how.map(|how| compress_inline(context, sector, len, how, fits)) {
+        Some(CompressedInline::Data(data)) => return Ok(Some(data)),
+        Some(CompressedInline::Incompressible) => *is_incompressible = true,
+        Some(CompressedInline::Plain) | None => {}
+    }
+    Ok((size <= fits).then(|| InlineData::plain(&sector[..len])))
 }
 
 /// Returns the most bytes of inline data: less than a sector, and at most what fits into a
