@@ -179,6 +179,19 @@ impl<'a> FileJob<'a> {
         }
     }
 
+    /// Allocates at most `len` bytes. Data is rewritten to be in one piece, so that is tried first.
+    fn allocate_space(
+        &self,
+        context: &WriteContext,
+        len: u64,
+    ) -> userbtrfs_transaction::Result<(Logical, u64)> {
+        let allocate = |least| context.transactions.allocate_data(len, least);
+        match self.origin {
+            Origin::Rewritten(_) => allocate(len).or_else(|_| allocate(SECTOR)),
+            Origin::Memory { .. } | Origin::Caller { .. } => allocate(SECTOR),
+        }
+    }
+
     /// Records that data did not become smaller: no more of the file is compressed.
     fn compressed_in_vain(&mut self) {
         if self.compression.take_if(|how| !how.is_forced()).is_some() {
@@ -400,7 +413,7 @@ impl<'a> WritebackBatch<'a> {
         while let Some((load, mut run)) = runs.pop() {
             let job = &mut self.jobs[loads[load].job];
             if room == 0 {
-                match self.context.transactions.allocate_data(left.min(EXTENT_MAX), SECTOR) {
+                match job.allocate_space(self.context, left.min(EXTENT_MAX)) {
                     Ok((logical, len)) => (at, room) = (logical.0, len),
                     Err(error) => {
                         job.fail(&run, &Arc::new(error.into()));
