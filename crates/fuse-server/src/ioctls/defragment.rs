@@ -85,7 +85,9 @@ impl Arguments {
             (false, false) => Recompress::Usual,
         };
         let threshold = u64::from(self.threshold);
-        Ok(Defragment { start: self.start, len: self.len, threshold, compression })
+        // As in Linux, no length means all the rest.
+        let len = if self.len == 0 { u64::MAX } else { self.len };
+        Ok(Defragment { start: self.start, len, threshold, compression })
     }
 
     fn method(&self) -> Result<CompressionMethod, Errno> {

@@ -12,6 +12,7 @@
 mod attributes;
 mod block_device;
 mod contents;
+mod defragment;
 mod direct;
 mod ends;
 mod full;
