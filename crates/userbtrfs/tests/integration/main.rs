@@ -15,6 +15,7 @@ mod control;
 mod copies;
 mod cp;
 mod data;
+mod defragment;
 mod devices;
 mod dirs;
 mod discard;

@@ -80,7 +80,7 @@ impl Rules {
         method.map_or(Ok(()), CompressionMethod::check_level)?;
         Ok(Defragment {
             start: self.start,
-            len: self.len.unwrap_or(u64::MAX),
+            len: self.len.filter(|len| *len > 0).unwrap_or(u64::MAX),
             threshold: self.target,
             compression: method.map_or(Recompress::Usual, Recompress::With),
         })
