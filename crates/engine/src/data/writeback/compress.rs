@@ -57,9 +57,9 @@ pub(in crate::data) enum Compressed {
 
 /// The result of compressing a file of at most a sector.
 pub(in crate::data) enum CompressedInline {
-    /// It was not tried.
+    /// It was not tried, or does not become short enough to be inline.
     Plain,
-    /// It does not become shorter, or not short enough.
+    /// It does not become shorter.
     Incompressible,
     /// The inline data.
     Data(InlineData),
@@ -152,9 +152,11 @@ pub(in crate::data) fn compress_inline(
     len_max: u64,
 ) -> CompressedInline {
     let Some(stream) = how.stream(sector, size) else { return CompressedInline::Plain };
-    let len = stream.len() as u64;
-    if len > len_max || stream.len() >= size {
+    if stream.len() >= size {
         return CompressedInline::Incompressible;
+    }
+    if stream.len() as u64 > len_max {
+        return CompressedInline::Plain;
     }
     let algorithm = how.method.algorithm;
     require_feature(context, algorithm);
