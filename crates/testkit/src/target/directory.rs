@@ -128,7 +128,8 @@ impl Directory {
             | Operation::Append { object, .. }
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
-            | Operation::Sync { object } => {
+            | Operation::Sync { object }
+            | Operation::Defragment { object } => {
                 self.on_object(object, |at| data::change(at, operation))
             }
             Operation::Read { .. }

@@ -19,6 +19,7 @@ mod crash_points;
 mod cuts;
 mod data;
 mod default_acls;
+mod defragmented;
 mod dump;
 mod experiments;
 mod faults;
