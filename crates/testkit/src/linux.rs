@@ -9,7 +9,6 @@
 //!    here or about no device; an image is sound only if there are none.
 
 mod command;
-mod defragment;
 mod kernel_log;
 mod lock;
 mod loop_device;
@@ -25,7 +24,6 @@ use anyhow::ensure;
 use crate::test_env;
 
 pub use command::{forget, run};
-pub use defragment::defragment;
 pub use kernel_log::KernelLog;
 pub use lock::Linux;
 pub use loop_device::{Access, LoopDevice};

@@ -121,9 +121,6 @@ pub struct Attributes {
     pub mtime: Option<Time>,
 }
 
-/// The length from which on extents are not defragmented.
-pub const DEFRAGMENT_BELOW: u64 = 32 << 20;
-
 /// One change of a file tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -175,8 +172,6 @@ pub enum Operation {
     Read { object: Object, offset: u64, length: u64 },
     /// fsync(2).
     Sync { object: Object },
-    /// `BTRFS_IOC_DEFRAG_RANGE` of all of a file, with a threshold of 32 MiB.
-    Defragment { object: Object },
     /// setxattr(2).
     SetXattr { object: Object, name: Bytes, value: Bytes, kind: XattrKind },
     /// removexattr(2).
@@ -280,7 +275,6 @@ impl Operation {
             | Self::Dedupe { object, .. }
             | Self::Read { object, .. }
             | Self::Sync { object }
-            | Self::Defragment { object }
             | Self::SetXattr { object, .. }
             | Self::RemoveXattr { object, .. } => Some(object),
             _ => None,

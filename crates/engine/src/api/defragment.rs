@@ -16,8 +16,8 @@ impl File {
     /// [`File::sync_all`].
     ///
     /// # Errors
-    /// - [`Error::Invalid`](crate::api::Error::Invalid), if the range starts at or beyond the end of
-    ///   a file that is not empty;
+    /// - [`Error::Invalid`](crate::api::Error::Invalid), if the range starts at or beyond the end
+    ///   of a file that is not empty;
     /// - [`Error::ReadOnly`](crate::api::Error::ReadOnly), if the subvolume or the filesystem is
     ///   read-only. An immutable or append-only file is defragmented.
     ///

@@ -1,10 +1,10 @@
 //! Operations on file contents.
 
 use rustix::io::Errno;
-use userbtrfs::{Allocate, Deduped, Defragment, File};
+use userbtrfs::{Allocate, Deduped, File};
 
 use crate::model::Outcome;
-use crate::operation::{AllocateKind, DEFRAGMENT_BELOW, FILE_MAX, Operation};
+use crate::operation::{AllocateKind, FILE_MAX, Operation};
 use crate::pattern::{self, in_memory};
 
 use super::outcome::outcome;
@@ -26,10 +26,6 @@ pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
             outcome(file.allocate(offset, length, allocate(kind)))
         }
         Operation::Sync { .. } => outcome(file.sync_all()),
-        Operation::Defragment { .. } => {
-            let request = Defragment { threshold: DEFRAGMENT_BELOW, ..Defragment::default() };
-            outcome(file.defragment(&request).map(drop))
-        }
         _ => unreachable!("an operation on the content of a file"),
     }
 }

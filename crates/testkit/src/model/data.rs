@@ -23,9 +23,6 @@ impl Model {
         if is_read_only {
             return Err(Errno::ROFS);
         }
-        if let Operation::Defragment { .. } = operation {
-            return Ok(());
-        }
         change(content, operation)?;
         inode.mtime = None;
         Ok(())

@@ -205,10 +205,6 @@ pub(super) fn read(g: &mut Choices) -> Operation {
     Operation::Read { object, offset, length }
 }
 
-pub(super) fn defragment(g: &mut Choices) -> Operation {
-    Operation::Defragment { object: g.object(is_file) }
-}
-
 pub(super) fn sync(g: &mut Choices) -> Operation {
     Operation::Sync { object: g.object(is_file) }
 }

@@ -105,7 +105,7 @@ fn files_are_compressed_by_the_algorithm_and_level_given() {
 }
 
 #[test]
-fn what_cannot_be_defragmented_is_reported_and_the_rest_follows() {
+fn failure_is_reported_and_the_rest_is_defragmented() {
     let made = Made::new();
     scatter(&made, &["/a", "/b"]);
     made.does("subvolume -q snapshot -r", &["/", "/snapshot"]);

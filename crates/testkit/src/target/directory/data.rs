@@ -2,16 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use rustix::fs::{self, FallocateFlags, FileType, Mode as OpenMode, OFlags};
 use rustix::io::Errno;
 
-use crate::linux;
 use crate::model::Outcome;
-use crate::operation::{AllocateKind, DEFRAGMENT_BELOW, Operation};
+use crate::operation::{AllocateKind, Operation};
 use crate::pattern::{self, in_memory};
 
 use super::descriptor::{by_itself, kind};
@@ -31,16 +29,8 @@ pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
             fs::fallocate(&file, flags(kind), offset, length)
         }
         Operation::Sync { .. } => fs::fsync(&file),
-        Operation::Defragment { .. } => defragment(&file),
         _ => unreachable!("an operation on the content of a file"),
     }
-}
-
-/// Defragments a file.
-fn defragment(file: &File) -> Outcome {
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let threshold = u32::try_from(DEFRAGMENT_BELOW).expect("32 bits");
-    linux::defragment(Path::new(&path), threshold)
 }
 
 /// Reads a range of a file, up to its end.

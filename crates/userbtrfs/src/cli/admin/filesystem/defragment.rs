@@ -1,7 +1,7 @@
 //! `filesystem defragment`: rewrites the small extents of files of an image, or of a mount.
 //!
-//! 1. As in btrfs-progs, a directory is only descended into with `-r`; subvolumes below it, and what
-//!    is mounted there, are left out. Without `-r` nothing is done for it.
+//! 1. As in btrfs-progs, a directory is only descended into with `-r`; subvolumes below it, and
+//!    other mounts there, are left out. Without `-r` nothing is done for it.
 //! 2. A failure is reported, and the next file follows.
 
 use std::ffi::{OsStr, OsString};
