@@ -1,5 +1,5 @@
-//! Files that we defragment: they get as few extents as Linux makes of the same files, their content
-//! and that of their snapshots stays, and so it does after a cut.
+//! Files that we defragment: they get as few extents as Linux makes of the same files, their
+//! content and that of their snapshots stays, and so it does after a cut.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,6 @@ use userbtrfs_testkit::devices::cut::{Choice, states};
 use userbtrfs_testkit::devices::{RecordingDevice, SparseDevice};
 use userbtrfs_testkit::linux::{Linux, run};
 use userbtrfs_testkit::manifest::Time;
-use userbtrfs_testkit::operation::DEFRAGMENT_BELOW;
 use userbtrfs_testkit::{pattern, skip_unless_linux, stories};
 
 use super::made::{MIB, Made, check_file, kinds};
@@ -22,6 +21,9 @@ use super::ours::{judge_by_linux, use_by_linux};
 use super::{is_torture, open_device, open_to_write};
 
 const SECTOR: u64 = 4096;
+
+/// The threshold of btrfs-progs.
+const THRESHOLD: u64 = 32 << 20;
 
 /// The files, each with the length of the parts of which it is written.
 const FILES: [(&str, u64, u64); 6] = [
@@ -34,7 +36,7 @@ const FILES: [(&str, u64, u64); 6] = [
 ];
 
 fn request() -> Defragment {
-    Defragment { threshold: DEFRAGMENT_BELOW, ..Defragment::default() }
+    Defragment { threshold: THRESHOLD, ..Defragment::default() }
 }
 
 /// Writes a file in parts, each of which becomes an extent. The sparse file has holes, and a part
