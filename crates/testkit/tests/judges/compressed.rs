@@ -11,6 +11,7 @@ use userbtrfs::{
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux};
 
 use super::made::{MIB, Made, check_file};
@@ -156,4 +157,96 @@ fn linux_reads_files_compressed_by_property_and_files_marked_incompressible() {
     drop(inode);
     filesystem.close().unwrap();
     judge("properties", &device.image(), &files);
+}
+
+/// Linux finds files that share compressed extents as they were written, whichever part was
+/// overwritten or cloned to another place.
+#[test]
+fn linux_reads_clones_of_what_we_compress() {
+    skip_unless_linux!();
+    for method in ["zlib", "lzo", "zstd:3"] {
+        let made = Made::new("clones", 256 * MIB, Options::default());
+        let device = Arc::new(made.image().to_device());
+        let filesystem =
+            open(&device, Some(Compress { method: method.parse().unwrap(), force: true }));
+        let mut source = content(2, 1 << 20);
+        for byte in &mut source {
+            *byte &= 0x0f;
+        }
+        let create =
+            |name: &str| filesystem.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+        let file = create("file");
+        file.write_all_at(&source, 0).unwrap();
+        file.sync_all().unwrap();
+        assert!(is_compressed(&file), "{method}");
+        let twin = create("twin");
+        twin.clone_range(&file, 0, 0, 0).unwrap();
+        let mut expected = [source.clone(), source];
+        // Parts that begin and end within compressed extents.
+        for (number, (at, len)) in
+            [(4096, 4096), (100_000, 70_000), (262_144, 131_072), (700_001, 5)]
+                .into_iter()
+                .enumerate()
+        {
+            let bytes = content(9, len);
+            let which = number % 2;
+            [&file, &twin][which].write_all_at(&bytes, at as u64).unwrap();
+            expected[which][at..][..len].copy_from_slice(&bytes);
+            [&file, &twin][which].sync_all().unwrap();
+        }
+        twin.clone_range(&file, 36_864, 200_704, 405_504).unwrap();
+        let part = expected[0][36_864..][..200_704].to_vec();
+        expected[1][405_504..][..200_704].copy_from_slice(&part);
+        twin.sync_all().unwrap();
+        let [ours, theirs] = expected;
+        let files = vec![("file".to_owned(), ours), ("twin".to_owned(), theirs)];
+        drop((file, twin));
+        judge(&format!("{method}, log"), &device.image(), &files);
+        filesystem.close().unwrap();
+        judge(method, &device.image(), &files);
+    }
+}
+
+/// Files around the size that is stored inline are marked incompressible where Linux does that.
+#[test]
+fn small_files_get_the_flags_that_linux_gives_them() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    // The bytes of the pattern become an eighth shorter; those of the random numbers do not.
+    let pattern = pattern::bytes(5, 0, 12_000);
+    let mut random = Random::new(5);
+    let noise: Vec<u8> = (0..12_000).map(|_| random.below(256).to_le_bytes()[0]).collect();
+    let files: Vec<(String, Vec<u8>)> =
+        [1, 6, 100, 1500, 2048, 2500, 3000, 4095, 4096, 5000, 12_000]
+            .into_iter()
+            .flat_map(|size| {
+                let text = vec![b'x'; size];
+                let parts = [("noise", &noise), ("pattern", &pattern), ("text", &text)];
+                parts.map(|(kind, bytes)| (format!("{kind} {size}"), bytes[..size].to_vec()))
+            })
+            .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let made = Made::new("flags", 256 * MIB, Options::default());
+    made.image().write_to(&path).unwrap();
+    let mount = linux.mount(&path, "noatime,subvolid=5,compress=zstd").unwrap();
+    for (name, bytes) in &files {
+        fs::write(mount.path().join(name), bytes).unwrap();
+    }
+    drop(mount);
+    let theirs = OpenOptions::new().subvolume_id(TreeId::FS).open(&path).unwrap();
+    let device = Arc::new(made.image().to_device());
+    let ours = open(&device, Some(Compress { method: "zstd".parse().unwrap(), force: false }));
+    for (name, bytes) in &files {
+        let inode = ours.root().create(name.as_bytes(), 0o644).unwrap();
+        inode.open().unwrap().write_all_at(bytes, 0).unwrap();
+    }
+    ours.commit().unwrap();
+    let is_marked = |filesystem: &Filesystem, name: &str| {
+        filesystem.metadata(name).unwrap().flags.contains(InodeFlags::NOCOMPRESS)
+    };
+    let marks = |filesystem: &Filesystem| -> Vec<(String, bool)> {
+        files.iter().map(|(name, _)| (name.clone(), is_marked(filesystem, name))).collect()
+    };
+    assert_eq!(marks(&ours), marks(&theirs));
 }
