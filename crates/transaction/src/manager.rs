@@ -333,6 +333,12 @@ impl TransactionManager {
         self.logs.mark(reason);
     }
 
+    /// Returns the reason why the handle's transaction must be committed instead of logged, if
+    /// there is one so far.
+    pub fn check_loggable(&self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
+        self.logs.check()
+    }
+
     /// Waits until a log commit is durable; writes it if no other thread does. Data that was
     /// written before the call of [`LogWriter::log_transid`] is then durable, too, and so is the
     /// data in flight of this caller, which registered it as `pending_io`. In any case, all of that

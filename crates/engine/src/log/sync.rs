@@ -2,7 +2,8 @@
 //!
 //! 1. A file is logged while its data is in flight. Both are written before the flush that precedes
 //!    the superblock; if a write of the data fails, the superblock is not written.
-//! 2. An inode that did not change in the running transaction is durable with the one before.
+//! 2. An inode that did not change in the running transaction is durable with the one before. The
+//!    inode of a subvolume does not change with its name: it is durable when all renames are.
 //! 3. An inode that cannot be logged is made durable by a full commit: nothing is silently left
 //!    out.
 //! 4. A thread that waits for a log commit stays in its transaction until the log commit is
@@ -12,7 +13,7 @@
 #[cfg(feature = "experiments")]
 mod experiments;
 
-use userbtrfs_format::FileKind;
+use userbtrfs_format::{FileKind, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::{
     FullCommitReason, Handle, HandleKind, LogFailure, LogSyncPhase, LogSyncer, LogWriter,
@@ -23,7 +24,7 @@ use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
 use crate::data::{ErrSeq, FilePages, OrderedExtents, Writeback};
 use crate::error::{Error, InodeId, Result};
-use crate::inode::{Inode, Inodes, LogMode};
+use crate::inode::{Inode, Inodes, LogMode, ROOT_DIR};
 
 /// Makes inodes durable, by the log or by a commit.
 pub(crate) struct Log {
@@ -213,6 +214,23 @@ impl Log {
         Ok((amount, left))
     }
 
+    /// Returns the plan for an inode that last changed in an earlier transaction.
+    fn plan_unchanged<'a>(
+        &self,
+        handle: &Handle<'_>,
+        inode: InodeId,
+        changed: u64,
+    ) -> SyncPlan<'a> {
+        if inode.number != ROOT_DIR || inode.subvolume == TreeId::FS {
+            return SyncPlan::Wait(changed);
+        }
+        // A rename of the subvolume marks its transaction.
+        match self.transactions.check_loggable(handle) {
+            Ok(()) => SyncPlan::Wait(handle.generation() - 1),
+            Err(reason) => SyncPlan::Commit(reason),
+        }
+    }
+
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
         let inode = whole.inode;
         let log_tracker = self.nodes.log_tracker();
@@ -225,7 +243,7 @@ impl Log {
         let item = inode.item();
         let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
         if is_settled && item.transid < running {
-            return SyncPlan::Wait(item.transid);
+            return self.plan_unchanged(handle, inode.id(), item.transid);
         }
         if item.nlink == 0 && !is_linkable {
             match log_tracker.lost_any(running, inode.id()) {

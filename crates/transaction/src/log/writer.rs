@@ -110,7 +110,8 @@ impl SubvolumeLogs {
         self.blocks.freeable()
     }
 
-    pub(super) fn check(&self) -> Result<(), FullCommitReason> {
+    /// Returns the reason if the transaction is marked.
+    pub(crate) fn check(&self) -> Result<(), FullCommitReason> {
         let mark = self.mark.load(Ordering::Acquire).checked_sub(1);
         mark.map_or(Ok(()), |index| Err(FullCommitReason::ALL[index]))
     }

@@ -64,6 +64,26 @@ fn changed_inode_is_logged_and_unchanged_one_is_not() {
     traced.lab.close();
 }
 
+#[test]
+fn fsync_of_renamed_subvolume_keeps_its_new_name() {
+    let traced = Traced::new();
+    let fs = &traced.lab.fs;
+    fs.root().create_subvolume(b"old", 0o755).unwrap();
+    fs.commit().unwrap();
+    let subvolume = fs.open_dir("old").unwrap();
+    subvolume.sync_all().unwrap();
+    fs.rename("old", "new").unwrap();
+    subvolume.sync_all().unwrap();
+    subvolume.sync_all().unwrap();
+    drop(subvolume);
+    let committed = SyncOutcome::Committed(FullCommitReason::Subvolume);
+    assert_eq!(traced.told(), [SyncOutcome::Unchanged, committed, SyncOutcome::Unchanged]);
+    let lab = traced.crashed();
+    assert!(lab.fs.open_dir("new").is_ok());
+    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    lab.close();
+}
+
 /// A change of an inode is recorded just after it is made. If the inode is logged in between, the
 /// change may be in memory, but not in the log.
 #[test]
