@@ -16,7 +16,7 @@ use userbtrfs::File;
 use userbtrfs_format::SECTOR;
 
 use crate::model::{Content, FileId, Model};
-use crate::operation::Operation;
+use crate::operation::{Operation, join};
 
 /// The number of bytes per comparison.
 const PART: usize = 4096;
@@ -54,6 +54,22 @@ impl History {
         contents.push(model.content_of(id).clone());
     }
 
+    /// Records that the files of a snapshot may have all contents that those of its source had:
+    /// for a snapshot that is made when errors may have dropped data. `model` is the state after
+    /// it.
+    pub fn note_copies(&mut self, model: &Model, operation: &Operation) {
+        let Operation::Snapshot { source, path, .. } = operation else { return };
+        let files = model.files();
+        let ids: HashMap<_, _> = files.iter().map(|(path, id)| (&path[..], *id)).collect();
+        for (copy, id) in &files {
+            let source = below(copy, path.as_slice()).map(|rest| join(source.as_slice(), rest));
+            let source = source.and_then(|source| ids.get(&source[..]));
+            if let Some(contents) = source.and_then(|source| self.files.get(source)).cloned() {
+                self.files.entry(*id).or_default().extend(contents);
+            }
+        }
+    }
+
     /// Checks the bytes read from a range of a file, if errors may have dropped data.
     pub fn check_read(&self, id: FileId, range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
         let empty = [Content::default()];
@@ -67,6 +83,11 @@ impl History {
         let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
         check_content(contents, file, by_bytes)
     }
+}
+
+/// Returns the part of a path below a directory.
+fn below<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(dir)?.strip_prefix(b"/")
 }
 
 /// Checks a read of a range: the file had a matching length at some time, and each byte was there

@@ -45,6 +45,16 @@ impl Model {
         self.subvolumes.get(&node.id()).copied()
     }
 
+    /// Returns whether the subvolume of a path has open files without a name.
+    pub fn has_deleted_files(&self, path: &[u8]) -> bool {
+        let Ok(id) = self.resolve(path) else { return false };
+        let subvolume = self[id].subvolume;
+        self.handles
+            .values()
+            .map(|id| &self[*id])
+            .any(|it| it.nlink == 0 && it.subvolume == subvolume)
+    }
+
     /// Returns whether there is a subvolume at a path.
     pub fn is_subvolume(&self, path: &[u8]) -> bool {
         self.resolve(path).is_ok_and(|id| self.subvolumes.contains_key(&id))

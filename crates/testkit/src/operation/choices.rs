@@ -29,6 +29,8 @@ pub(super) struct Choices {
     pub(super) drivers: Drivers,
     /// Whether the root is a subvolume, not only a directory.
     pub(super) is_root_subvolume: bool,
+    /// Whether snapshots may be made of a subvolume with open files that have no name.
+    pub(super) copies_deleted_files: bool,
 }
 
 impl Choices {

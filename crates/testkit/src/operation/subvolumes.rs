@@ -33,6 +33,9 @@ impl Choices {
         if !self.is_root_subvolume && takes_root_as_subvolume(operation) {
             return true;
         }
+        if !self.copies_deleted_files && copies_deleted_files(&self.model, operation) {
+            return true;
+        }
         let is_unlike = match self.drivers {
             Drivers::Linux => false,
             Drivers::Ours => is_answered_unlike_linux(&self.model, operation),
@@ -48,6 +51,13 @@ impl Choices {
         let paths = operation.paths();
         let mut paths = paths.iter().map(|path| path.as_slice());
         paths.any(|path| !is_removal && is_stub(path) || is_in_stub(path))
+    }
+}
+
+fn copies_deleted_files(model: &Model, operation: &Operation) -> bool {
+    match operation {
+        Operation::Snapshot { source, .. } => model.has_deleted_files(source.as_slice()),
+        _ => false,
     }
 }
 

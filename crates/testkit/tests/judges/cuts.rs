@@ -19,7 +19,7 @@ use userbtrfs_testkit::history::History;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::{Difference, Entry, Manifest, diff};
 use userbtrfs_testkit::model::{FileId, Model};
-use userbtrfs_testkit::operation::{Generator, Operation};
+use userbtrfs_testkit::operation::{Drivers, Generator, Operation};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::target::Target;
 use userbtrfs_testkit::{skip_unless_linux, walk_ours};
@@ -77,7 +77,10 @@ struct Workload {
 impl Workload {
     fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
         let mut writer = Writer::new(made, base, seed);
-        let mut operations = Generator::new(seed, made.options.nodesize).commit_every(0);
+        let mut operations = Generator::new(seed, made.options.nodesize)
+            .with_subvolumes(Drivers::Ours)
+            .without_copies_of_deleted_files()
+            .commit_every(0);
         for _ in 0..COMMITS {
             for operation in operations.by_ref().take(OPERATIONS) {
                 assert!(!matches!(operation, Operation::Commit | Operation::Reopen));
@@ -177,10 +180,16 @@ impl Writer {
 
     fn step(&mut self, operation: &Operation) {
         let ended = self.model.apply(operation);
+        let is_commit = matches!(operation, Operation::Snapshot { .. }) && ended.is_ok();
         let found = self.target.apply(operation);
         assert_eq!(found, ended, "{operation}");
         self.history.note(&self.model, operation);
         self.ever.note(&self.model, operation);
+        if is_commit {
+            let shown = self.target.manifest();
+            self.note(shown, None);
+            self.history = History::from(&self.model);
+        }
         let synced = operation.object().and_then(|object| self.model.file_id(&object));
         match synced {
             Some(synced) if matches!(operation, Operation::Sync { .. }) => {

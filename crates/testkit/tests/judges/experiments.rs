@@ -75,17 +75,20 @@ fn cut(experiment: Experiment) {
         let base = sequence.base;
         let mut options = OpenOptions::new();
         options.memory(base.memory).experiment(experiment);
-        act_with(&options, base, &sequence.steps)
+        act_with(&options, base, &sequence.steps).map(|acted| (base, acted))
     };
     let first = seed();
     let count = if is_torture() { STATES_IN_TORTURE } else { STATES };
     by_seeds(first, count, |seed| {
-        let judged = caught(|| judge_all(&act(seed)?, seed, STATES_OF_SEQUENCE));
+        let judged = caught(|| {
+            let (base, acted) = act(seed)?;
+            judge_all(base, &acted, seed, STATES_OF_SEQUENCE)
+        });
         judged.map_err(|error| format!("seed {seed}, in {experiment}: {error:#}"))
     });
     let linux = Linux::lock().unwrap();
     for seed in first..first + SEQUENCES_FOR_LINUX {
-        let acted = act(seed).unwrap();
+        let (_, acted) = act(seed).unwrap();
         for state in chosen(&acted.recording, seed, STATES_FOR_LINUX) {
             let judged = judge_both(&linux, &state.image, acted.cut);
             judged.unwrap_or_else(|error| panic!("seed {seed}, in {experiment}: {error:#}"));

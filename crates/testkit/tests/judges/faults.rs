@@ -22,7 +22,7 @@ use userbtrfs_testkit::engine_target::{Actor, errno};
 use userbtrfs_testkit::history::History;
 use userbtrfs_testkit::manifest::{Difference, Entry, Kind, Manifest};
 use userbtrfs_testkit::model::{Answer, End, Model};
-use userbtrfs_testkit::operation::{Generator, Operation};
+use userbtrfs_testkit::operation::{Drivers, Generator, Operation};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux, walk_ours};
 
@@ -51,12 +51,12 @@ struct Workload {
 
 impl Workload {
     /// Fills a filesystem, so that there is data to read.
-    fn new(made: &Made, seed: u64) -> Self {
+    fn new(made: &Made, seed: u64, with_subvolumes: bool) -> Self {
         let node_size = made.options.nodesize;
         let device = Arc::new(made.image().to_device());
         let filesystem = open_for_writing(device.clone()).unwrap();
         let mut actor = Actor::new(&filesystem);
-        let (filling, operations) = draw(seed, node_size);
+        let (filling, operations) = draw(seed, node_size, with_subvolumes);
         let mut before = Model::new(node_size);
         for operation in &filling {
             let expected = before.apply(operation);
@@ -82,25 +82,48 @@ impl Workload {
 
 /// Draws operations to fill a filesystem, and those to run then, from the first seed that satisfies
 /// [`is_varied`].
-fn draw(seed: u64, node_size: u32) -> (Vec<Operation>, Vec<Operation>) {
+fn draw(seed: u64, node_size: u32, with_subvolumes: bool) -> (Vec<Operation>, Vec<Operation>) {
     let mut drawn = (seed..).map(|seed| {
         let mut generator = Generator::new(seed, node_size).commit_every(40);
+        if with_subvolumes {
+            generator = generator.with_subvolumes(Drivers::Ours).without_copies_of_deleted_files();
+        }
         let filling: Vec<_> =
             generator.by_ref().take(4 * LENGTH).chain([Operation::Reopen]).collect();
         (filling, generator.take(LENGTH).chain([Operation::Reopen]).collect())
     });
-    let is_wanted = |drawn: &(Vec<_>, Vec<_>)| is_varied(node_size, &drawn.0, &drawn.1);
+    let is_wanted = |(filling, operations): &(Vec<_>, Vec<_>)| {
+        let done = done(node_size, filling, operations);
+        is_varied(&done) && (!with_subvolumes || has_subvolumes(&done))
+    };
     drawn.find(is_wanted).expect("seeds do not end")
 }
 
-/// Returns whether the operations after the filling write data, allocate space, and set attributes
-/// and xattrs.
-fn is_varied(node_size: u32, filling: &[Operation], operations: &[Operation]) -> bool {
+/// Returns the operations after the filling that succeed.
+fn done<'a>(
+    node_size: u32,
+    filling: &[Operation],
+    operations: &'a [Operation],
+) -> Vec<&'a Operation> {
     let mut model = Model::new(node_size);
     for operation in filling {
         let _ = model.apply(operation);
     }
-    let done: Vec<_> = operations.iter().filter(|one| model.apply(one).is_ok()).collect();
+    operations.iter().filter(|one| model.apply(one).is_ok()).collect()
+}
+
+/// Returns whether subvolumes are created and deleted, and snapshots made.
+fn has_subvolumes(done: &[&Operation]) -> bool {
+    let kinds: [fn(&Operation) -> bool; 3] = [
+        |one| matches!(one, Operation::Subvolume { .. }),
+        |one| matches!(one, Operation::Snapshot { .. }),
+        |one| matches!(one, Operation::DeleteSubvolume { .. }),
+    ];
+    kinds.iter().all(|is| done.iter().any(|one| is(one)))
+}
+
+/// Returns whether operations write data, allocate space, and set attributes and xattrs.
+fn is_varied(done: &[&Operation]) -> bool {
     let kinds: [fn(&Operation) -> bool; 4] = [
         |one| matches!(one, Operation::Write { length: 1.., .. }),
         |one| matches!(one, Operation::Allocate { .. }),
@@ -196,16 +219,25 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Returns whether an operation is a snapshot whose name is there.
+    fn shows_snapshot(&self, operation: &Operation) -> bool {
+        let Operation::Snapshot { path, .. } = operation else { return false };
+        self.device.unseen(|| self.filesystem.symlink_metadata(path.as_slice()).is_ok())
+    }
+
     fn step(&mut self, operation: &Operation) {
         let is_lossy = self.device.failed() > 0;
         if is_lossy && matches!(operation, Operation::Append { .. }) {
             // The end of the file is not known.
             return;
         }
-        let makes_durable =
-            matches!(operation, Operation::Commit | Operation::Reopen | Operation::Sync { .. });
         let mut after = self.model.clone();
         let expected = after.apply(operation);
+        let makes_durable = match operation {
+            Operation::Commit | Operation::Reopen | Operation::Sync { .. } => true,
+            Operation::Snapshot { .. } => expected.is_ok(),
+            _ => false,
+        };
         if makes_durable {
             self.durable.push(after.clone());
         }
@@ -213,6 +245,9 @@ impl<'a> Run<'a> {
         let before = self.filesystem.superblock().generation;
         let found = self.actor.apply(operation);
         let has_committed = self.filesystem.superblock().generation > before;
+        if self.device.failed() > 0 && expected.is_ok() {
+            self.history.note_copies(&after, operation);
+        }
         match found {
             // A file that did not change needs no commit.
             Ok(_) if matches!(operation, Operation::Sync { .. }) && !has_committed => {
@@ -238,6 +273,9 @@ impl<'a> Run<'a> {
                 assert!(self.stopped || found != Err(Errno::ROFS), "{operation}: no reason");
                 if matches!(operation, Operation::Reopen | Operation::Close { .. }) {
                     // The handles are closed anyway.
+                    self.model = after;
+                } else if expected.is_ok() && self.stopped && self.shows_snapshot(operation) {
+                    // The commit failed after it had made the snapshot: memory has it.
                     self.model = after;
                 }
             }
@@ -284,15 +322,30 @@ fn every_request_fails_in_turn() {
     let mut seeds = (seed..).step_by(1000);
     for made in all.iter().take(tried) {
         for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
-            fail_in_turn(made, seed, round, rounds);
+            fail_in_turn(made, seed, round, rounds, false);
+        }
+    }
+}
+
+/// Deleted subvolumes are dropped in the background meanwhile.
+#[test]
+fn every_request_of_snapshots_fails_in_turn() {
+    skip_unless_linux!();
+    let seed = seed();
+    let all = kinds();
+    let (tried, rounds) = if is_torture() { (all.len(), ROUNDS) } else { (1, 1) };
+    let mut seeds = (seed..).step_by(1000);
+    for made in all.iter().take(tried) {
+        for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
+            fail_in_turn(made, seed, round, rounds, true);
         }
     }
 }
 
 /// Runs a workload with every `turns`th of its faults, starting at `turn`.
-fn fail_in_turn(made: &Made, seed: u64, turn: usize, turns: usize) {
+fn fail_in_turn(made: &Made, seed: u64, turn: usize, turns: usize, with_subvolumes: bool) {
     let what = format!("{}, seed {seed}", made.name);
-    let workload = Arc::new(Workload::new(made, seed));
+    let workload = Arc::new(Workload::new(made, seed, with_subvolumes));
     for request in [Request::Read, Request::Write, Request::Flush] {
         // The number of requests varies from run to run: the last faults may not be reached.
         let faults = faults(request, workload.count(request), seed, SAMPLE);

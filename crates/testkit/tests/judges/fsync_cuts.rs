@@ -6,20 +6,24 @@
 //! 3. Some states are replayed by Linux as well, with the same result, and checked by `btrfs
 //!    check`.
 //! 4. All this also holds if block groups are created that no superblock refers to yet.
-//! 5. A failing sequence is shrunk and printed.
+//! 5. Every third sequence has subvolumes and snapshots. A snapshot commits everything; after a
+//!    subvolume is created, renamed or deleted, an fsync uses no log until the transaction ends.
+//! 6. A failing sequence is shrunk and printed.
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use userbtrfs::{FullCommitReason, OpenOptions};
+use userbtrfs::{Filesystem, FullCommitReason, OpenOptions};
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::cut::{Choice, State, states};
 use userbtrfs_testkit::devices::{Recording, RecordingDevice};
 use userbtrfs_testkit::durability_oracle::{OpWindow, SyncJournal};
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::Linux;
-use userbtrfs_testkit::manifest::Time;
+use userbtrfs_testkit::manifest::{Bytes, Time};
 use userbtrfs_testkit::model::Model;
+use userbtrfs_testkit::operation::{Operation, split};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::skip_unless_linux;
 use userbtrfs_testkit::target::{Target, step};
@@ -32,6 +36,11 @@ const STATES: usize = 40;
 const STATES_FOR_LINUX: usize = 6;
 /// In one of this many states everything is removed.
 const REMOVED: u64 = 16;
+/// One in this many sequences has subvolumes.
+const WITH_SUBVOLUMES: u64 = 3;
+/// The number of nodes by which the root tree of a filesystem that had subvolumes may be larger: it
+/// has items of two more trees, so that its leaf of 4 KiB may be split.
+const ROOT_NODES: u64 = 2;
 /// The number of states per attempt to shrink a sequence.
 const STATES_TO_SHRINK: usize = 30;
 
@@ -45,6 +54,8 @@ pub(crate) struct Acted {
     pub(crate) recording: Recording,
     pub(crate) journal: SyncJournal,
     pub(crate) cut: Time,
+    /// Whether there was a subvolume below the root at any time.
+    has_subvolumes: bool,
     /// The number of commits because of a new block group.
     for_new_groups: u64,
 }
@@ -64,16 +75,37 @@ pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Re
     };
     let mut journal = SyncJournal::new(&model, meanwhile(&target, device.count()));
     number(&mut journal, &model, target.filesystem());
+    let generation = |target: &EngineTarget| target.filesystem().superblock().generation;
+    // The last commit before a subvolume was created, renamed or deleted.
+    let mut changed = None;
+    let mut has_subvolumes = false;
     for (index, one) in steps.iter().enumerate() {
         let before = device.count();
+        let committed = generation(&target);
         match one {
             Step::Do(operation) => {
+                let subvolumes = model.named_subvolumes();
                 step(&mut target, &mut model, operation, index)
                     .map_err(|mismatch| anyhow!("{mismatch}"))?;
-                journal.note(&model, operation, meanwhile(&target, before));
+                let is_changed = model.named_subvolumes() != subvolumes;
+                let is_snapshot = matches!(operation, Operation::Snapshot { .. }) && is_changed;
+                ensure!(!is_snapshot || generation(&target) > committed, "no commit: {one}");
+                has_subvolumes |= is_changed;
+                if is_changed && !is_snapshot {
+                    changed = Some(generation(&target));
+                }
+                let noted = if is_snapshot { &Operation::Commit } else { operation };
+                journal.note(&model, noted, meanwhile(&target, before));
             }
             Step::Sync { object, data_only } => {
-                if target.sync(object, *data_only).is_ok() {
+                let log_commits = target.filesystem().stats().log.log_commits;
+                let is_synced = target.sync(object, *data_only).is_ok();
+                let is_logged = target.filesystem().stats().log.log_commits > log_commits;
+                ensure!(!is_logged || changed != Some(committed), "a log has {one}");
+                if is_synced && changed == Some(committed) && generation(&target) > committed {
+                    let window = meanwhile(&target, before);
+                    journal.note_sync_by_commit(&model, object, *data_only, window);
+                } else if is_synced {
                     journal.note_sync(&model, object, *data_only, meanwhile(&target, before));
                 } else {
                     ensure!(model.node(object).is_none(), "step {index} failed: {one}");
@@ -86,7 +118,7 @@ pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Re
     let cut = now();
     let for_new_groups = target.filesystem().stats().log.commits(FullCommitReason::NewBlockGroup);
     target.abandon();
-    Ok(Acted { recording, journal, cut, for_new_groups })
+    Ok(Acted { recording, journal, cut, has_subvolumes, for_new_groups })
 }
 
 /// Returns random states after a crash: half of them prefixes.
@@ -105,29 +137,65 @@ fn judge(acted: &Acted, state: &State) -> Result<()> {
     acted.journal.check(&acted.recording, state.completed, &left)
 }
 
-/// Checks that everything can be removed, and is still gone after a reopen.
-fn judge_removal(state: &State) -> Result<()> {
+/// Checks that everything can be removed, that it is still gone after a reopen, and that its space
+/// is free.
+fn judge_removal(base: &Base, acted: &Acted, state: &State) -> Result<()> {
     let mut target = EngineTarget::on_device(Arc::new(state.image.to_device()))?;
-    target.filesystem().root().remove_content().context("removing all")?;
+    delete_subvolumes(target.filesystem())?;
+    let root = target.filesystem().root();
+    root.remove_content().context("removing all")?;
+    for (name, _) in root.inode().xattrs()? {
+        root.inode().remove_xattr(&name)?;
+    }
     target.reopen();
     ensure!(target.manifest().entries().len() == 1, "something is left");
+    let left = used(target.filesystem())?;
+    let before = used(EngineTarget::on_device(Arc::new(base.image.to_device()))?.filesystem())?;
+    let more = if acted.has_subvolumes { ROOT_NODES } else { 0 };
+    let most = before + more * u64::from(base.made.options.nodesize);
+    ensure!((before..=most).contains(&left), "{left} bytes are used, not {before} to {most}");
     target.close()
+}
+
+/// Returns the number of used bytes after a commit, once all deleted subvolumes are dropped.
+fn used(filesystem: &Filesystem) -> Result<u64> {
+    let deleted: Vec<_> = filesystem.deleted_subvolumes()?.iter().map(|it| it.id).collect();
+    filesystem.wait_for_deleted(&deleted, || true)?;
+    filesystem.finish()?;
+    filesystem.commit()?;
+    Ok(filesystem.superblock().bytes_used)
+}
+
+/// Deletes all subvolumes below the root, inner ones first.
+fn delete_subvolumes(filesystem: &Filesystem) -> Result<()> {
+    let mut all = filesystem.subvolumes()?;
+    all.retain(|it| !it.path.is_empty());
+    all.sort_by_key(|it| Reverse(it.path.len()));
+    for one in &all {
+        filesystem.set_subvolume_read_only(one.id, false)?;
+    }
+    for one in all {
+        let (dir, name) = split(&one.path).context("the path of a subvolume")?;
+        let dir = filesystem.open_dir([b"/", dir].concat())?;
+        dir.delete_subvolume(name).with_context(|| format!("{}", Bytes::from(one.path.clone())))?;
+    }
+    Ok(())
 }
 
 /// Executes a sequence and checks `count` states; returns the number of checked states.
 fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
-    judge_all(&act(base, steps)?, seed, count)
+    judge_all(base, &act(base, steps)?, seed, count)
 }
 
 /// Checks `count` states; returns the number of checked states.
-pub(crate) fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
+pub(crate) fn judge_all(base: &Base, acted: &Acted, seed: u64, count: usize) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut judged = 0;
     for state in chosen(&acted.recording, seed, count) {
         let what = || format!("{} events, {} lost", state.completed, state.lost);
         judge(acted, &state).with_context(what)?;
         if random.one_in(REMOVED) {
-            judge_removal(&state).with_context(what)?;
+            judge_removal(base, acted, &state).with_context(what)?;
         }
         judged += 1;
     }
@@ -147,7 +215,9 @@ fn fsynced_files_are_kept_by_a_cut() {
     skip_unless_linux!();
     let count = if is_torture() { 1_000_000 } else { 20_000 };
     by_seeds(seed(), count, |seed| {
-        let sequence = Sequence::new(seed);
+        let has_subvolumes = seed.is_multiple_of(WITH_SUBVOLUMES);
+        let new = if has_subvolumes { Sequence::with_subvolumes } else { Sequence::new };
+        let sequence = new(seed);
         let judged = caught(|| run(sequence.base, &sequence.steps, seed, STATES));
         judged.map_err(|error| told(&sequence, seed, &error))
     });
@@ -163,7 +233,7 @@ fn files_fsynced_in_a_new_block_group_are_kept_by_a_cut() {
         let run = || {
             let acted = act(sequence.base, &sequence.steps)?;
             for_new_groups.fetch_add(acted.for_new_groups, Ordering::Relaxed);
-            judge_all(&acted, seed, STATES)
+            judge_all(sequence.base, &acted, seed, STATES)
         };
         caught(run).map_err(|error| told(&sequence, seed, &error))
     });
@@ -180,7 +250,9 @@ fn linux_replays_what_we_replay_of_a_cut() {
     let linux = Linux::lock().unwrap();
     let mut judged = 0;
     for seed in first.. {
-        let mut sequence = Sequence::new(seed);
+        let has_subvolumes = seed.is_multiple_of(WITH_SUBVOLUMES);
+        let new = if has_subvolumes { Sequence::with_subvolumes_to_check } else { Sequence::new };
+        let mut sequence = new(seed);
         if seed.is_multiple_of(LONG_FOR_LINUX) {
             sequence = sequence.with_long_files(LONG_FILES);
         }

@@ -19,7 +19,7 @@ use userbtrfs_testkit::durability_oracle::SyncJournal;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::{Bytes, Mode, Time};
 use userbtrfs_testkit::model::Model;
-use userbtrfs_testkit::operation::{Generator, Object, Operation, shrink, simplify};
+use userbtrfs_testkit::operation::{Drivers, Generator, Object, Operation, shrink, simplify};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
 
@@ -115,15 +115,35 @@ fn bases() -> &'static [Base] {
 impl Sequence {
     /// Creates a short sequence.
     pub(crate) fn new(seed: u64) -> Self {
-        Self::of(seed, |random| STEPS_MAX / 4 + random.index(STEPS_MAX * 3 / 4))
+        Self::of(seed, Self::short, |generator| generator)
     }
 
     /// Creates a sequence of `length` steps.
     pub(crate) fn long(seed: u64, length: usize) -> Self {
-        Self::of(seed, |_| length)
+        Self::of(seed, |_| length, |generator| generator)
     }
 
-    fn of(seed: u64, length: impl FnOnce(&mut Random) -> usize) -> Self {
+    /// Creates a short sequence that has subvolumes and snapshots.
+    pub(crate) fn with_subvolumes(seed: u64) -> Self {
+        Self::of(seed, Self::short, |generator| generator.with_subvolumes(Drivers::Ours))
+    }
+
+    /// Creates a short sequence with subvolumes whose cuts `btrfs check` accepts.
+    pub(crate) fn with_subvolumes_to_check(seed: u64) -> Self {
+        Self::of(seed, Self::short, |generator| {
+            generator.with_subvolumes(Drivers::Ours).without_copies_of_deleted_files()
+        })
+    }
+
+    fn short(random: &mut Random) -> usize {
+        STEPS_MAX / 4 + random.index(STEPS_MAX * 3 / 4)
+    }
+
+    fn of(
+        seed: u64,
+        length: impl FnOnce(&mut Random) -> usize,
+        with: impl FnOnce(Generator) -> Generator,
+    ) -> Self {
         let mut random = Random::new(seed);
         let bases = bases();
         let base = &bases[random.index(bases.len())];
@@ -132,6 +152,7 @@ impl Sequence {
         if !random.one_in(4) {
             generator = generator.crowded();
         }
+        let mut generator = with(generator);
         let sync_every = 2 + random.below(8);
         let length = length(&mut random);
         let mut steps = Vec::new();

@@ -1,11 +1,13 @@
 //! Images that we leave in an intermediate state, used by Linux, and again by us: with a log
 //! pending, orphan inodes, half-dropped snapshots, and qgroups that were not rescanned.
 //!
-//! 1. Linux replays and cleans up, writes and deletes files of its own, creates and drops
+//! 1. In our turn subvolumes are made and deleted, and a snapshot of all is made and one of Linux
+//!    deleted.
+//! 2. Linux replays and cleans up, writes and deletes files of its own, creates and drops
 //!    snapshots, balances, defragments and scrubs; then it is our turn again.
-//! 2. Our changes are always visible; a snapshot has the state of the time when it was taken.
-//! 3. `btrfs check` finds no errors after each turn, and Linux shows what we show.
-//! 4. No balance runs out of space. Linux only relocates a block group if the metadata and its
+//! 3. Our changes are always visible; a snapshot has the state of the time when it was taken.
+//! 4. `btrfs check` finds no errors after each turn, and Linux shows what we show.
+//! 5. No balance runs out of space. Linux only relocates a block group if the metadata and its
 //!    reservation for delayed allocations fit in the others; and it allocates another one if no
 //!    group of the right size class has space for an extent, however empty the others are. A block
 //!    group is a tenth of the device, and twice that with duplicated data: with 1 GiB, even
@@ -20,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use userbtrfs::mkfs::Profile;
-use userbtrfs::{OpenOptions, TreeId};
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::{Linux, Mount, run};
 use userbtrfs_testkit::manifest::{Manifest, Mode};
 use userbtrfs_testkit::model::Model;
-use userbtrfs_testkit::operation::{Generator, Object, Operation};
+use userbtrfs_testkit::operation::{Drivers, Generator, Object, Operation};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::random_workload::RandomWorkload;
 use userbtrfs_testkit::target::{self, Target};
@@ -101,7 +103,8 @@ impl<'a> Handed<'a> {
     fn new(linux: &'a Linux, made: &Made, image: PathBuf, seed: u64) -> Self {
         made.image().write_to(&image).unwrap();
         let node_size = made.options.nodesize;
-        let generator = Generator::new(seed, node_size).commit_every(60);
+        let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Ours);
+        let generator = generator.below_directory().commit_every(60);
         let mut random = Random::new(seed);
         let has_quotas = random.one_in(3);
         let model = Model::new(node_size);
@@ -146,6 +149,7 @@ impl<'a> Handed<'a> {
                 assert_eq!(found, expected, "{what}: {operation}");
             }
         }
+        self.change_snapshots_by_us(target.filesystem());
         // Handles are still open, so unnamed inodes exist.
         target.commit();
         self.model.apply(&Operation::Reopen).unwrap();
@@ -161,8 +165,23 @@ impl<'a> Handed<'a> {
         let groups = |target: &EngineTarget| target.filesystem().stats().log.log_commits;
         let before = groups(&target);
         target.sync(&object, false).unwrap();
-        assert_eq!(groups(&target), before + 1, "{what}: a log is pending");
+        let log = target.filesystem().stats().log;
+        assert_eq!(groups(&target), before + 1, "{what}: no log is pending: {log:?}");
         target.abandon();
+    }
+
+    /// Makes a snapshot of the top-level subvolume, and deletes one, usually made by Linux.
+    fn change_snapshots_by_us(&mut self, filesystem: &Filesystem) {
+        let root = filesystem.root();
+        if self.snapshots.len() > 1 {
+            let index = self.random.index(self.snapshots.len());
+            let (name, _) = self.snapshots.swap_remove(index);
+            root.delete_subvolume(name.as_bytes()).unwrap();
+        }
+        self.taken += 1;
+        let name = format!("snapshot-{}", self.taken);
+        root.snapshot(name.as_bytes(), TreeId::FS, self.random.one_in(2)).unwrap();
+        self.snapshots.push((name, self.model.snapshot_of_root()));
     }
 
     fn turn_of_linux(&mut self, turn: u32) {
@@ -192,6 +211,7 @@ impl<'a> Handed<'a> {
     /// Defragments all files but very long ones, which Linux reads in small steps.
     fn defragment(&self, root: &Path) {
         let own = self.model.files().into_iter();
+        let own = own.filter(|(path, _)| !self.model.is_read_only_at(path));
         let own = own.map(|(path, _)| root.join(OWN).join(OsStr::from_bytes(&path)));
         let linux = fs::read_dir(root.join(LINUX)).unwrap().map(|entry| entry.unwrap().path());
         for path in own.chain(linux) {
@@ -208,7 +228,7 @@ impl<'a> Handed<'a> {
             let name = format!("snapshot-{}", self.taken);
             let kind: &[&str] = if self.random.one_in(2) { &["-r"] } else { &[] };
             btrfs(&[&["subvolume", "snapshot"], kind].concat(), &[root, &root.join(&name)]);
-            self.snapshots.push((name, self.model.clone()));
+            self.snapshots.push((name, self.model.snapshot_of_root()));
         }
         self.drop_snapshot(root);
         if self.random.one_in(2) {

@@ -277,7 +277,12 @@ pub(crate) fn names_root(operation: &Operation) -> bool {
         | Operation::Mknod { path, .. }
         | Operation::Symlink { path, .. }
         | Operation::Unlink { path }
-        | Operation::Rmdir { path } => path.as_slice().is_empty(),
+        | Operation::Rmdir { path }
+        | Operation::Subvolume { path }
+        | Operation::DeleteSubvolume { path } => path.as_slice().is_empty(),
+        Operation::Snapshot { source, path, .. } => {
+            source.as_slice().is_empty() || path.as_slice().is_empty()
+        }
         Operation::Link { to, .. } => to.as_slice().is_empty(),
         Operation::Rename { from, to, .. } => {
             from.as_slice().is_empty() || to.as_slice().is_empty()
