@@ -33,6 +33,7 @@ mod sharing;
 mod shutdown;
 mod small;
 mod syncing;
+mod tree_sizes;
 mod unlinked;
 mod writing;
 

@@ -1,6 +1,7 @@
 //! Snapshots, subvolumes, clones and dedupes on filesystems without free metadata.
 
 use super::full::{fill, fill_metadata};
+use super::tree_sizes::tree_sizes;
 use super::*;
 
 const KIB: u64 = 1024;
@@ -176,7 +177,7 @@ fn filesystem_full_of_clones_stays_writable_and_is_emptied() {
     }
     lab.fs.commit().unwrap();
     let used = lab.data_in_use();
-    let before = lab.fs.superblock().bytes_used;
+    let before = tree_sizes(&lab.fs);
     let bytes = source.read_all().unwrap();
     let mut clones = 0_u64;
     let refused = loop {
@@ -206,9 +207,14 @@ fn filesystem_full_of_clones_stays_writable_and_is_emptied() {
     }
     clean(&lab.fs);
     assert_eq!(lab.data_in_use(), used);
-    // Leaves that became emptier are merged only if they are nearly empty.
-    let after = lab.fs.superblock().bytes_used;
-    assert!(after <= before + before / 16, "{after} bytes are used, {before} before");
+    let after = tree_sizes(&lab.fs);
+    let nodesize = u64::from(small_nodes().nodesize);
+    let blocks: u64 = after.values().map(|size| size.blocks).sum();
+    assert_eq!(lab.fs.superblock().bytes_used, used + blocks * nodesize, "{after:?}");
+    let size = after[&TreeId::FS];
+    assert_eq!(size.items, before[&TreeId::FS].items);
+    // The leaves need not be as full as before.
+    assert!(size.leaves <= size.leaves_max(nodesize), "{size:?}, before: {before:?}");
     assert!(lab.fs.read("source").unwrap() == bytes);
     lab.close();
 }
