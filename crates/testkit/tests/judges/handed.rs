@@ -150,18 +150,23 @@ impl<'a> Handed<'a> {
             }
         }
         self.change_snapshots_by_us(target.filesystem());
+        let object = Object::Path(LOGGED.into());
+        let write = |seed| Operation::Write {
+            object: object.clone(),
+            offset: 0,
+            length: LOGGED_LEN as u64,
+            seed,
+        };
+        if turn == 0 {
+            // The first compressed data of a filesystem cannot be logged.
+            let path = LOGGED.into();
+            target.apply(&Operation::Create { path, mode: Mode::new(0o600) }).unwrap();
+            target.apply(&write(0)).unwrap();
+        }
         // Handles are still open, so unnamed inodes exist.
         target.commit();
         self.model.apply(&Operation::Reopen).unwrap();
-        let path = LOGGED.into();
-        let seed = turn + 1;
-        if turn == 0 {
-            target.apply(&Operation::Create { path, mode: Mode::new(0o600) }).unwrap();
-        }
-        let object = Object::Path(LOGGED.into());
-        let length = LOGGED_LEN as u64;
-        let write = Operation::Write { object: object.clone(), offset: 0, length, seed };
-        target.apply(&write).unwrap();
+        target.apply(&write(turn + 1)).unwrap();
         let groups = |target: &EngineTarget| target.filesystem().stats().log.log_commits;
         let before = groups(&target);
         target.sync(&object, false).unwrap();
