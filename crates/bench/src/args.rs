@@ -1,5 +1,6 @@
 //! The command line.
 
+mod instructions;
 mod load;
 
 use std::num::{NonZeroU32, NonZeroU64};
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use self::instructions::{InstructionsArgs, Operation};
 pub use self::load::{LoadArgs, Medium, Program, Seed, SeedsArgs};
 pub use crate::target::Target;
 
@@ -79,13 +81,17 @@ pub enum Verb {
     ///
     /// Writes a report with plots into a folder, and prints its text.
     Seeds(SeedsArgs),
+    /// Instructions of single operations (create, lookup, rename, ...), counted by valgrind
+    ///
+    /// The library runs in one process, on a device in memory. Needs no root.
+    Instructions(InstructionsArgs),
 }
 
 impl Verb {
     /// Returns the options common to all verbs that measure targets.
     pub fn common(&self) -> Option<&Common> {
         match self {
-            Self::Load(_) | Self::Seeds(_) => None,
+            Self::Load(_) | Self::Seeds(_) | Self::Instructions(_) => None,
             Self::Extract(ExtractArgs { common, .. })
             | Self::List(ListArgs { common, .. })
             | Self::Read(ReadArgs { common, .. })

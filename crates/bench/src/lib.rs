@@ -23,6 +23,7 @@ mod floor;
 mod fresh;
 mod fsync;
 mod image;
+mod instructions;
 mod interrupt;
 mod list;
 mod load;
@@ -64,6 +65,10 @@ pub fn run(args: &Args) -> Result<String> {
     match &args.verb {
         Verb::Load(load_args) => print(&load::run(load_args)?, args.format),
         Verb::Seeds(seeds_args) => seeds::run(seeds_args),
+        Verb::Instructions(counted) => match instructions::run(counted)? {
+            Some(counts) => print(&counts, args.format),
+            None => Ok(String::new()),
+        },
         verb => {
             let common = verb.common().context("the verb measures targets")?;
             print(&measure(verb, common)?, args.format)
@@ -95,7 +100,7 @@ fn measure(verb: &Verb, common: &Common) -> Result<Report> {
         Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
         Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
-        Verb::Load(_) | Verb::Seeds(_) => bail!("it measures no targets"),
+        Verb::Load(_) | Verb::Seeds(_) | Verb::Instructions(_) => bail!("it measures no targets"),
     }
     report.sort();
     Ok(report)

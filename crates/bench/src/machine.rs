@@ -26,7 +26,7 @@ pub(crate) fn head(folder: &Path, common: &Common) -> Result<Vec<String>> {
 }
 
 /// Returns the commit that is checked out, marked if there are uncommitted changes.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let mut git = Command::new("git");
         git.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
@@ -48,7 +48,8 @@ fn progs() -> Result<String> {
     said(Command::new("btrfs").arg("--version"))
 }
 
-fn processors() -> Result<String> {
+/// Returns the number and the model of the processors.
+pub(crate) fn processors() -> Result<String> {
     let text = fs::read_to_string("/proc/cpuinfo")?;
     let model = field(&text, "model name").unwrap_or("processors");
     Ok(format!("{} x {model}", std::thread::available_parallelism()?))

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod instructions;
 mod load;
 mod seeds;
 mod trace;
