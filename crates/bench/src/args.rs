@@ -1,5 +1,6 @@
 //! The command line.
 
+mod compress;
 mod instructions;
 mod load;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use self::compress::{CompressArgs, Data, Method, Part};
 pub use self::instructions::{InstructionsArgs, Operation};
 pub use self::load::{LoadArgs, Medium, Program, Seed, SeedsArgs};
 pub use crate::target::Target;
@@ -64,6 +66,8 @@ pub enum Verb {
     /// Snapshots of a subvolume, the clone of a large file, and the deletion of a snapshot and of
     /// its source, until they are cleaned
     Share(ShareArgs),
+    /// Writing and reading compressed data; and copying a real tree into a compressed filesystem
+    Compress(CompressArgs),
     /// Clients of a file server (dbench), on a mount
     Dbench(DbenchArgs),
     /// Creating empty files by many threads (fs_mark), on a mount
@@ -101,6 +105,7 @@ impl Verb {
             | Self::Write(WriteArgs { common, .. })
             | Self::Fsync(FsyncArgs { common, .. })
             | Self::Share(ShareArgs { common, .. })
+            | Self::Compress(CompressArgs { common, .. })
             | Self::Dbench(DbenchArgs { common, .. })
             | Self::Fsmark(FsmarkArgs { common, .. })
             | Self::Fio(FioArgs { common, .. })

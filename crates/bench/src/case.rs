@@ -122,6 +122,7 @@ fn row(case: &str, target: Target, steps: &[Step]) -> Row {
         with_mount: with(|sample| sample.mount),
         peak: samples().filter_map(|sample| sample.peak).max(),
         written: samples().filter_map(|sample| sample.written).max(),
+        stored: samples().filter_map(|sample| sample.stored).max(),
         requests: last.requests.clone(),
         growth: None,
         speed: BTreeMap::new(),

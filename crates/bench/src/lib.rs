@@ -16,6 +16,7 @@ mod amplify;
 pub mod args;
 mod bench;
 mod case;
+mod compress;
 mod content;
 mod durable;
 mod extract;
@@ -54,8 +55,8 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use args::{
-    Args, BuildArgs, Common, DbenchArgs, ExtractArgs, FioArgs, Format, FsmarkArgs, FsyncArgs,
-    ListArgs, MetaArgs, PutArgs, ReadArgs, ShareArgs, Verb, WriteArgs,
+    Args, BuildArgs, Common, CompressArgs, DbenchArgs, ExtractArgs, FioArgs, Format, FsmarkArgs,
+    FsyncArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, ShareArgs, Verb, WriteArgs,
 };
 use bench::Bench;
 use report::Report;
@@ -96,6 +97,7 @@ fn measure(verb: &Verb, common: &Common) -> Result<Report> {
         Verb::Write(args) => write::run(&bench, args, &mut report)?,
         Verb::Fsync(args) => fsync::run(&bench, args, &mut report)?,
         Verb::Share(args) => share::run(&bench, args, &mut report)?,
+        Verb::Compress(args) => compress::run(&bench, args, &mut report)?,
         Verb::Dbench(args) => programs::dbench(&bench, args, &mut report)?,
         Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
         Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
@@ -118,6 +120,7 @@ fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     write::run(bench, &WriteArgs::all(common), report)?;
     fsync::run(bench, &FsyncArgs::all(common), report)?;
     share::run(bench, &ShareArgs::all(common), report)?;
+    compress::run(bench, &CompressArgs::all(common), report)?;
     programs::dbench(bench, &DbenchArgs::all(common), report)?;
     programs::fsmark(bench, &FsmarkArgs::all(common), report)?;
     programs::fio(bench, &FioArgs::all(common), report)

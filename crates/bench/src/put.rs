@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
 use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
+use userbtrfs_testkit::linux::{self, Mount};
 
-use crate::args::{BuildArgs, PutArgs};
+use crate::args::{BuildArgs, Method, PutArgs};
 use crate::bench::{Bench, say};
 use crate::case::{Step, take_turns};
 use crate::floor;
@@ -41,6 +42,35 @@ pub(crate) fn build(bench: &Bench, args: &BuildArgs, report: &mut Report) -> Res
     measure(bench, || Put::real(&args.source), report)
 }
 
+/// Measures a real tree that is compressed.
+pub(crate) fn compressed(
+    bench: &Bench,
+    source: &Path,
+    method: Method,
+    report: &mut Report,
+) -> Result<()> {
+    let put = || -> Result<Put> {
+        let mut put = Put::real(source)?;
+        put.case = format!("{} {method}", put.case);
+        put.method = Some(method);
+        Ok(put)
+    };
+    measure(bench, put, report)
+}
+
+/// Returns true if `mkfs.btrfs` compresses the tree that it copies.
+fn rootdir_compresses() -> Result<bool> {
+    let help = linux::run(Command::new("mkfs.btrfs").arg("--help"))?;
+    let text = [help.stdout, help.stderr].concat();
+    Ok(String::from_utf8_lossy(&text).contains("--compress"))
+}
+
+/// Returns the bytes that a filesystem uses, by Linux.
+pub(crate) fn used_bytes(mount: &Mount) -> Result<u64> {
+    let stat = rustix::fs::statvfs(mount.path())?;
+    Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+}
+
 fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Report) -> Result<()> {
     let ours = [Target::Lib, Target::Cli];
     let mut targets = bench.chosen(&[&ours[..], &[Target::Btrfs, Target::Rootdir]].concat())?;
@@ -49,6 +79,10 @@ fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Repor
     }
     targets.push(Target::FloorWrite);
     let put = tree()?;
+    if put.method.is_some() && targets.contains(&Target::Rootdir) && !rootdir_compresses()? {
+        targets.retain(|target| *target != Target::Rootdir);
+        report.note(format!("{}: rootdir cannot run, mkfs.btrfs has no --compress", put.case));
+    }
     let case = put.case.clone();
     let rows = take_turns(bench, &case, targets, |target| {
         let case = case.clone();
@@ -66,6 +100,8 @@ struct Put {
     tally: Tally,
     /// The size of a filesystem with room for it, in bytes.
     room: u64,
+    /// The compression; `None` without an option.
+    method: Option<Method>,
     /// The tree was generated, and is removed on drop.
     is_made: bool,
 }
@@ -77,7 +113,7 @@ impl Put {
         let items = tally.files + tally.others;
         let case = format!("build {}", path.display());
         let room = ROOM + tally.bytes + items * ROOM_PER_FILE;
-        Ok(Self { case, source: path, tally, room, is_made: false })
+        Ok(Self { case, source: path, tally, room, method: None, is_made: false })
     }
 
     fn made(bench: &Bench, workload: Workload) -> Result<Self> {
@@ -88,7 +124,8 @@ impl Put {
         fs::create_dir(&source)?;
         let case = format!("put {}", workload.name());
         let tally = Tally::default();
-        let mut put = Self { case, source, tally, room: workload.room(), is_made: true };
+        let room = workload.room();
+        let mut put = Self { case, source, tally, room, method: None, is_made: true };
         workload.fill(&put.source, bench.interrupt())?;
         put.tally = Tally::of(&put.source)?;
         Ok(put)
@@ -114,27 +151,39 @@ impl Put {
             }
             _ => timed(|| self.copy(bench, target, &image))?.0,
         };
-        let sample = Sample { sync: Some(image.sync()?), mount, ..Sample::of_work(work) };
-        self.check(bench, target, &image)?;
-        Ok(sample)
+        let sync = Some(image.sync()?);
+        let stored = Some(self.check(bench, target, &image)?);
+        Ok(Sample { sync, mount, stored, ..Sample::of_work(work) })
     }
 
     fn copy(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<()> {
-        match target {
-            Target::Cli => {
+        match (target, self.method) {
+            (Target::Cli, Some(method)) => {
+                let mut mkfs = bench.cli();
+                mkfs.args(["mkfs", "--quiet", "--compress", &method.to_string(), "--rootdir"]);
+                bench.call(mkfs.arg(&self.source).arg(image.path()))
+            }
+            (Target::Cli, None) => {
                 bench.call(bench.cli().args(["mkfs", "--quiet"]).arg(image.path()))?;
                 let mut put = bench.cli();
                 put.arg("put").arg(image.path()).arg(&self.source).arg(format!("/{COPY}"));
                 bench.call(&mut put)
             }
-            Target::Rootdir => image.format_by_progs(&["--rootdir".as_ref(), &self.source]),
+            (Target::Rootdir, Some(method)) => {
+                let method = method.to_string();
+                let how: [&Path; 2] = ["--compress".as_ref(), method.as_ref()];
+                image.format_by_progs(&[how[0], how[1], "--rootdir".as_ref(), &self.source])
+            }
+            (Target::Rootdir, None) => image.format_by_progs(&["--rootdir".as_ref(), &self.source]),
             _ => self.copy_in_process(bench, image),
         }
     }
 
     fn copy_in_process(&self, bench: &Bench, image: &Fresh) -> Result<()> {
         image.format()?;
-        let filesystem = OpenOptions::new().write(true).open(image.path())?;
+        let mut options = OpenOptions::new();
+        options.write(true).compress(self.method.and_then(Method::option));
+        let filesystem = options.open(image.path())?;
         let progress = Progress::default();
         let copier = Copier::new(CopyOptions::default(), &progress);
         let report = |error| say(&format!("{error}"));
@@ -151,7 +200,8 @@ impl Put {
     fn copy_onto_mount(&self, bench: &Bench, image: &Fresh) -> Result<(Duration, Duration)> {
         let (before, mount) = timed(|| {
             image.format_by_progs(&[])?;
-            bench.linux().mount(image.path(), "noatime")
+            let options = self.method.map_or("noatime".to_owned(), Method::mount_options);
+            bench.linux().mount(image.path(), &options)
         })?;
         let (work, ()) = timed(|| {
             let content = self.source.join(".");
@@ -162,14 +212,14 @@ impl Put {
         Ok((before, work))
     }
 
-    /// Checks the counts of the files that Linux finds in the image.
-    fn check(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<()> {
+    /// Checks the counts of the files that Linux finds in the image; returns the used bytes.
+    fn check(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<u64> {
         let mount = bench.linux().mount(image.path(), "ro,noatime")?;
-        let below = if target == Target::Cli { COPY } else { "" };
+        let below = if target == Target::Cli && self.method.is_none() { COPY } else { "" };
         let made = Tally::of(&mount.path().join(below))?;
         let expected = self.tally;
         ensure!(made == expected, "copied {made:?} in place of {expected:?}");
-        Ok(())
+        used_bytes(&mount)
     }
 }
 

@@ -51,6 +51,8 @@ pub struct Row {
     pub peak: Option<u64>,
     /// The maximum number of bytes that reached the device in one turn, if measured.
     pub written: Option<u64>,
+    /// The maximum number of bytes that the resulting filesystem uses, if counted.
+    pub stored: Option<u64>,
     /// The number of FUSE requests of each kind in one turn, if counted.
     pub requests: BTreeMap<String, u64>,
     /// The cost of one item, relative to the row of the series with the fewest items.
@@ -80,6 +82,11 @@ impl Row {
 impl Report {
     pub(crate) fn new(head: Vec<String>) -> Self {
         Self { head, images: BTreeMap::new(), rows: Vec::new() }
+    }
+
+    /// Adds a line to the head: a target that cannot run, with the reason.
+    pub(crate) fn note(&mut self, line: String) {
+        self.head.push(line);
     }
 
     /// Adds the contents of an image to the head.
@@ -124,7 +131,7 @@ impl Report {
 }
 
 /// The columns of the table; empty ones are left out.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 21] = [
     "case",
     "target",
     "median s",
@@ -143,6 +150,8 @@ const COLUMNS: [&str; 19] = [
     "vs floor",
     "peak MiB",
     "KiB written each",
+    "MB on disk",
+    "ratio",
     "requests",
 ];
 
@@ -202,6 +211,10 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
                 format!("{:.1}", float(bytes) / 1024.0 / float(row.amount.items.max(1)))
             }),
         ),
+        or_nothing(row.stored.map(|bytes| format!("{:.1}", float(bytes) / 1e6))),
+        or_nothing(
+            row.stored.map(|bytes| format!("{:.2}", float(row.amount.bytes) / float(bytes))),
+        ),
         requests(&row.requests),
     ]
 }
@@ -256,6 +269,7 @@ mod tests {
             with_mount: None,
             peak: None,
             written: None,
+            stored: None,
             requests: BTreeMap::new(),
             growth: None,
             speed: BTreeMap::new(),

@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     pub(crate) peak: Option<u64>,
     /// The number of bytes that reached the device, if measured.
     pub(crate) written: Option<u64>,
+    /// The bytes that the resulting filesystem uses, if counted.
+    pub(crate) stored: Option<u64>,
 }
 
 impl Sample {

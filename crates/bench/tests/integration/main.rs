@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod compress;
 mod instructions;
 mod load;
 mod seeds;
@@ -27,6 +28,14 @@ fn cli() -> Option<PathBuf> {
 
 /// Runs a verb and returns the rows of its report as (case, target).
 fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
+    let report = report(dir, verb, targets);
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().map(|row| (text(row, "case"), text(row, "target"))).collect()
+}
+
+/// Runs a verb and returns its report.
+fn report(dir: &Path, verb: &[&str], targets: &str) -> Value {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_userbtrfs-bench"));
     let targets = if cli().is_some() { format!("{targets},cli") } else { targets.to_owned() };
     bench.args(verb).args(TINY).args(["--target", &targets, "--dir"]).arg(dir);
@@ -34,9 +43,7 @@ fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["head"][0].as_str().unwrap().contains(verb[0]));
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter().map(|row| (text(row, "case"), text(row, "target"))).collect()
+    report
 }
 
 /// Checks that the rows are those of these cases, and that our targets come first.
