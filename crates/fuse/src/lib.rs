@@ -69,5 +69,7 @@ pub use rustix::fs::{Access, FallocateFlags, FileType, OFlags, RenameFlags, Xatt
 pub use rustix::io::Errno;
 pub use server::Server;
 pub use session::Session;
-pub use values::{Caller, DeviceNumber, FOREVER, Handle, LockOwner, Name, NodeId, Timestamp};
+pub use values::{
+    Caller, DeviceNumber, FOREVER, Handle, LockOwner, Name, NodeId, STATX_DONT_SYNC, Timestamp,
+};
 pub use worker_pool::{may_sleep, may_wait};

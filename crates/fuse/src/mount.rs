@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::clone;
+use crate::values::STATX_DONT_SYNC;
 
 /// A mounted filesystem. Dropping this unmounts it.
 #[derive(Debug)]
@@ -118,7 +119,7 @@ impl Mount {
 /// Returns the device number of the filesystem at `point`, without a request to its server, which
 /// may not answer yet.
 fn number_at(point: &Path) -> Option<DeviceNumber> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | STATX_DONT_SYNC;
     let found = statx(CWD, point, flags, StatxFlags::empty()).ok()?;
     Some((found.stx_dev_major, found.stx_dev_minor))
 }

@@ -5,6 +5,12 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use rustix::fs::AtFlags;
+
+/// The flag of statx(2) for attributes that the kernel has, without a request to the server. Not all C
+/// libraries define it.
+pub const STATX_DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+
 /// The node ID that server and kernel use for an inode: a number that the server chooses.
 ///
 /// The kernel counts its references to a node: each answer with an entry adds one, FORGET drops

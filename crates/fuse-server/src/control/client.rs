@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use thiserror::Error;
+use userbtrfs_fuse::STATX_DONT_SYNC;
 
 use super::socket::{directories, name, open_own};
 use crate::KIND;
@@ -139,7 +140,7 @@ pub fn check(point: &Path) -> Result<(), AskError> {
 /// Returns the device number of the filesystem at a path. Nothing else is asked for: the kernel
 /// tells that much of another user's mount, too.
 fn device_of(path: &Path) -> io::Result<u64> {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let flags = AtFlags::NO_AUTOMOUNT | STATX_DONT_SYNC;
     let found = statx(CWD, path, flags, StatxFlags::empty())?;
     Ok(makedev(found.stx_dev_major, found.stx_dev_minor))
 }

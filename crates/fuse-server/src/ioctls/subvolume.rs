@@ -11,7 +11,7 @@
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use userbtrfs_engine::api::{Dir, Error, Inode, InodeId, SubvolumeInfo, TreeId};
-use userbtrfs_fuse::{Caller, Errno, NodeId};
+use userbtrfs_fuse::{Caller, Errno, NodeId, STATX_DONT_SYNC};
 
 use super::record::Reader;
 use crate::context::Context;
@@ -236,7 +236,7 @@ impl SubvolumeIoctls<'_> {
         let number = u32::from_le_bytes([a, b, c, d]);
         let path = format!("/proc/{}/fd/{number}", self.caller.pid);
         // The kernel has attributes of an open inode; no request may be necessary for them.
-        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let flags = AtFlags::NO_AUTOMOUNT | STATX_DONT_SYNC;
         let found = statx(CWD, &path, flags, StatxFlags::INO).map_err(|error| match error {
             Errno::NOENT => Errno::INVAL,
             _ => Errno::PERM,
