@@ -12,6 +12,7 @@ mod shell;
 mod size_units;
 mod sizes;
 mod text;
+mod tips;
 mod verb;
 mod verbs;
 

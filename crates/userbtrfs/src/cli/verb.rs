@@ -13,6 +13,7 @@ use clap::{Arg, Command, Parser, Subcommand};
 use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
 use super::session::{Access, RunVerb, Session};
+use super::tips;
 use super::verbs::chmod::ChmodArgs;
 use super::verbs::chown::ChownArgs;
 use super::verbs::cp::CpArgs;
@@ -177,13 +178,19 @@ pub(crate) fn parse<P: Parser>(
     program: &str,
     image: &str,
 ) -> Result<P, clap::Error> {
+    let mut command = with_usages(P::command(), program, image);
+    let matches = command.try_get_matches_from_mut(words);
+    let mut matches = matches.map_err(tips::without_misleading)?;
+    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Sets the usage of the verbs with a destination.
+pub(crate) fn with_usages(command: Command, program: &str, image: &str) -> Command {
     let usage = |command: Command, (verb, paths): (&str, &str)| {
         let usage = format!("{program}{verb} [OPTIONS] {image}<{paths}>... <DEST>");
         command.mut_subcommand(verb, |verb| verb.override_usage(usage))
     };
-    let mut command = WITH_DESTINATION.into_iter().fold(P::command(), usage);
-    let mut matches = command.try_get_matches_from_mut(words)?;
-    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    WITH_DESTINATION.into_iter().fold(command, usage)
 }
 
 /// Opens the image, runs a verb, and closes the image.
