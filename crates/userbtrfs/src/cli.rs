@@ -3,6 +3,7 @@
 mod admin;
 mod args;
 mod compression;
+mod generate;
 mod host;
 mod output;
 mod paths;
@@ -20,7 +21,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use admin::dump::DumpVerb;
 use admin::filesystem::FilesystemVerb;
@@ -34,6 +35,7 @@ use admin::subvolume::property::PropertyVerb;
 use admin::trace::TraceMountArgs;
 use admin::umount::UmountArgs;
 use args::{Global, RootArgs, WriteArgs};
+use generate::GenerateVerb;
 use report::{end_at_closed_pipe, ignore_closed_pipe, message, print_error};
 use shell::prompt::ShellArgs;
 use verb::FileVerb;
@@ -81,7 +83,14 @@ enum Verb {
     /// Replay, salvage or discard a pending log
     #[command(subcommand)]
     Log(LogVerb),
+    /// Write manual pages and shell completions
+    #[command(subcommand, hide = true)]
+    Generate(GenerateVerb),
 }
+
+/// The words before and after the name of a verb.
+const PROGRAM: &str = "userbtrfs ";
+const IMAGE: &str = "<IMAGE> ";
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
@@ -89,7 +98,7 @@ pub(crate) fn run() -> ExitCode {
     let args = match admin::mount::helper::arguments(std::env::args_os()) {
         Invocation::Command(arguments) => {
             let arguments = admin::filesystem::defragment::with_equals(arguments);
-            verb::parse(arguments, "userbtrfs ", "<IMAGE> ")
+            verb::parse(arguments, PROGRAM, IMAGE)
         }
         Invocation::Nothing => return ExitCode::SUCCESS,
     };
@@ -134,13 +143,14 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Property(verb) => admin::subvolume::property::run(global, verb),
         Verb::Dump(verb) => admin::dump::run(global, verb),
         Verb::Log(verb) => admin::log::run(global, verb),
+        Verb::Generate(verb) => {
+            generate::run(verb, verb::with_usages(Args::command(), PROGRAM, IMAGE))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

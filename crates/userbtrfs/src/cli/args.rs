@@ -8,7 +8,7 @@ use super::host::image::ImageArgs;
 use super::sizes::size;
 
 /// The heading of the global options in the help.
-const GLOBAL: &str = "Global options";
+pub(super) const GLOBAL: &str = "Global options";
 
 /// The options of all verbs.
 #[derive(Clone, clap::Args)]

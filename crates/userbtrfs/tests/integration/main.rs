@@ -26,6 +26,7 @@ mod filesystem;
 mod forged;
 mod get;
 mod get_attributes;
+mod manual;
 mod memory;
 mod mkfs;
 mod mount;

@@ -1,0 +1,84 @@
+//! The manual pages and the completions that the command writes, and the errors of its arguments.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use userbtrfs_testkit::test_env::has_program;
+
+use crate::support::assert_says;
+use crate::support::command::run;
+
+/// Writes all pages to a directory, and returns their paths.
+fn pages(dir: &Path) -> Vec<PathBuf> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let words = ["generate", "man", "--docs"].map(Into::into);
+    let ran = run(words.into_iter().chain([docs.into_os_string(), dir.as_os_str().to_owned()]));
+    assert_eq!(ran.good(), "");
+    let mut pages: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    pages
+}
+
+#[test]
+fn each_verb_of_the_help_has_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = pages(dir.path());
+    let help = run(["--help"]).good();
+    let verbs = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let verbs = verbs.lines().map(|line| line.split_whitespace().next().unwrap());
+    let verbs: Vec<_> = verbs.filter(|verb| *verb != "help").collect();
+    assert!(verbs.len() > 20, "{help}");
+    for verb in verbs {
+        let page = fs::read_to_string(dir.path().join(format!("userbtrfs-{verb}.1"))).unwrap();
+        assert_says(&page, &["SYNOPSIS", "OPTIONS", "\\-\\-verbose"]);
+    }
+    for other in ["userbtrfs.1", "userbtrfs.5", "userbtrfs.7", "mount.fuse.userbtrfs.8"] {
+        assert!(pages.contains(&dir.path().join(other)), "{other}");
+    }
+}
+
+#[test]
+fn no_page_has_a_warning() {
+    if !has_program("groff") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for page in pages(dir.path()) {
+        if fs::read_to_string(&page).unwrap().starts_with(".so ") {
+            continue;
+        }
+        let mut groff = Command::new("groff");
+        let output = groff.args(["-man", "-Tutf8", "-Kutf8", "-ww"]).arg(&page).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{page:?}: {output:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn shells_can_parse_the_completions() {
+    let dir = tempfile::tempdir().unwrap();
+    for (shell, check) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
+        let script = run(["generate", "completions", shell]).good();
+        assert_says(&script, &["snapshot", "reflink"]);
+        if !has_program(shell) {
+            continue;
+        }
+        let path = dir.path().join(shell);
+        fs::write(&path, script).unwrap();
+        let output = Command::new(shell).arg(check).arg(&path).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{shell}: {output:?}");
+    }
+}
+
+#[test]
+fn an_unknown_option_has_no_misleading_tip() {
+    for words in ["ls -Z image", "rm --fo image /x", "subvolume --frob list image", "-Z"] {
+        let ran = run(words.split(' '));
+        assert_eq!(ran.code, Some(1));
+        assert_says(&ran.stderr, &["unexpected argument"]);
+        assert!(!ran.stderr.contains("as a value"), "{}", ran.stderr);
+    }
+    // A tip that helps is kept.
+    assert_says(&run(["cp", "--reflin", "image", "/a", "/b"]).stderr, &["tip: ", "'--reflink'"]);
+}
