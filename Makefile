@@ -1,11 +1,37 @@
 # The verbs of the project; `make help` lists them.
 
-.PHONY: help run test torture fmt lint fuzz bench golden clean
+.PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden clean
 
 SECONDS ?= 60
 
+# Where `make install` puts files. mount(8) finds its helpers in /sbin only; none are made if SBINDIR
+# is empty. DROPIN=1 adds a link `btrfs` to the command.
+export PREFIX ?= /usr/local
+export SBINDIR ?= /sbin
+export DESTDIR ?=
+export DROPIN ?=
+export BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/userbtrfs
+
 help: ## List these verbs
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
+
+build: ## Build the command
+	cargo build --release --locked -p userbtrfs
+
+static: ## Build a command that needs no library (Rust's target x86_64-unknown-linux-musl, musl-gcc)
+	scripts/static
+
+install: ## Install what `make build` built: PREFIX=/usr/local, DESTDIR=, SBINDIR=/sbin, DROPIN=1
+	@scripts/install
+
+uninstall: ## Remove it again, with the same variables
+	@scripts/install --remove
+
+deb: build ## Make a Debian package in target/debian
+	scripts/deb
+
+test-deb: deb ## Install the package in a fresh Debian, use and remove it (root, debootstrap)
+	scripts/test-deb
 
 run: ## Build, make images of a real tree, change and mount one, read them back and verify every file
 	@scripts/demo
