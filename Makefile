@@ -1,11 +1,12 @@
 # The verbs of the project; `make help` lists them.
 
-.PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden clean
+.PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden
+.PHONY: clean
 
 SECONDS ?= 60
 
-# Where `make install` puts files. mount(8) finds its helpers in /sbin only; none are made if SBINDIR
-# is empty. DROPIN=1 adds a link `btrfs` to the command.
+# Where `make install` puts files. mount(8) finds its helpers in /sbin only; none are made if
+# SBINDIR is empty. DROPIN=1 adds a link `btrfs` to the command.
 export PREFIX ?= /usr/local
 export SBINDIR ?= /sbin
 export DESTDIR ?=
