@@ -13,9 +13,10 @@
 //!    must leave of fsynced files.
 //! 6. [`devices`] fail on demand, and produce the images that a crash may leave.
 //! 7. [`programs`] are scripts that use common programs.
-//! 8. [`test_env`] describes the test environment. [`golden`] finds the golden images. [`sample`]
-//!    and [`random_workload`] fill other images: with real files, and with random changes from a
-//!    seed ([`random`]). [`hash_collisions`] makes names that share an item of the tree.
+//! 8. [`test_env`] describes the test environment, and [`time_limit`] ends tests that hang.
+//!    [`golden`] finds the golden images. [`sample`] and [`random_workload`] fill other images:
+//!    with real files, and with random changes from a seed ([`random`]). [`hash_collisions`] makes
+//!    names that share an item of the tree.
 //!
 //! This crate does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ pub mod sample;
 pub mod stories;
 pub mod target;
 pub mod test_env;
+pub mod time_limit;
 pub mod walk_linux;
 pub mod walk_ours;
 

@@ -22,6 +22,7 @@ use std::process::Command;
 use anyhow::ensure;
 
 use crate::test_env;
+use crate::time_limit::limit_time;
 
 pub use command::{forget, run};
 pub use kernel_log::KernelLog;
@@ -88,6 +89,7 @@ pub fn available() -> Result<(), String> {
 /// Returns whether Linux can be used. If not, reports a skipped test; panics if `CI` is `true`, as
 /// nothing may be missing then.
 pub fn available_or_skip() -> bool {
+    limit_time();
     let Err(reason) = available() else { return true };
     test_env::skip(&reason);
     false

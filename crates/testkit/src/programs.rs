@@ -15,6 +15,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::time_limit::limit_time;
+
 /// The exit status of a script for a missing requirement.
 const LACKS: i32 = 77;
 
@@ -125,6 +127,7 @@ impl Program {
 }
 
 fn shell(script: &str, directory: &Path, outside: &Path, in_full: bool) -> Command {
+    limit_time();
     let mut command = Command::new("sh");
     command.args(["-ec", script]).current_dir(directory);
     command.env("SCALE", if in_full { "10" } else { "1" }).env("OUTSIDE", outside);

@@ -2,7 +2,8 @@
 //!
 //! 1. A test whose requirements are missing prints SKIPPED and the reason. In CI nothing may be
 //!    missing: there it panics.
-//! 2. A test changes the machine only in a mount namespace of its own, and the process only for its
+//! 2. Each function that a test calls before it starts processes also limits its time.
+//! 3. A test changes the machine only in a mount namespace of its own, and the process only for its
 //!    own thread.
 
 use std::env;
@@ -15,6 +16,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use nix::sched::CloneFlags;
 use rustix::fs::Mode;
+
+use crate::time_limit::limit_time;
 
 /// The id of an unprivileged user.
 pub const NOBODY: u32 = 65534;
@@ -51,6 +54,7 @@ pub fn set_own_umask(mask: u32) {
 
 /// Returns whether root can mount by FUSE; if not, reports a skipped test.
 pub fn fuse_or_skip() -> bool {
+    limit_time();
     let lack = match () {
         () if !rustix::process::geteuid().is_root() => "not root",
         () if !Path::new("/dev/fuse").exists() => "no /dev/fuse",
@@ -62,6 +66,7 @@ pub fn fuse_or_skip() -> bool {
 
 /// Returns whether a program is installed; if not, reports a skipped test.
 pub fn has_program(name: &str) -> bool {
+    limit_time();
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = env::split_paths(&path).any(|folder| folder.join(name).is_file());
     if !is_there {
@@ -109,6 +114,7 @@ pub fn until_mounted(name: &str, server: &mut Child, point: &Path) -> anyhow::Re
 ///
 /// Panics if the test fails there.
 pub fn is_apart(test: &str, prepare: &str) -> bool {
+    limit_time();
     if env::var_os(APART).is_some() {
         return true;
     }

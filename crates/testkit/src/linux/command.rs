@@ -4,6 +4,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
 
+use crate::time_limit::limit_time;
+
 /// Makes Linux forget every device that is not mounted.
 pub fn forget() -> anyhow::Result<()> {
     run(Command::new("btrfs").args(["device", "scan", "--forget"])).map(drop)
@@ -11,6 +13,7 @@ pub fn forget() -> anyhow::Result<()> {
 
 /// Runs a command to completion; fails with its output unless it succeeds.
 pub fn run(command: &mut Command) -> anyhow::Result<Output> {
+    limit_time();
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(

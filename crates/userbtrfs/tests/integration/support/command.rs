@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 use userbtrfs_image_builder::ImageEditor;
+use userbtrfs_testkit::time_limit::limit_time;
 
 /// The result of a run of the command.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ impl Ran {
 
 /// Returns the command with these arguments, ready to be run.
 pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Command {
+    limit_time();
     let mut command = Command::new(env!("CARGO_BIN_EXE_userbtrfs"));
     command.args(arguments).stdin(Stdio::null());
     command
