@@ -6,6 +6,7 @@
 mod demo;
 mod fuzz;
 mod golden;
+mod licences;
 mod tidy;
 mod unpack;
 
@@ -19,6 +20,8 @@ use clap::Parser;
 enum Verb {
     /// Check the style and the layering of the sources.
     Tidy(tidy::Args),
+    /// Check the licences and the sources of all dependencies.
+    Licences,
     /// Unpack a golden image.
     Unpack(unpack::Args),
     /// Show the command on real images, and verify the files that it reads and writes.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Tidy(args) => tidy::run(&args),
+        Verb::Licences => licences::run(),
         Verb::Unpack(args) => unpack::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
