@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::fs::AtFlags;
 
-/// The flag of statx(2) for attributes that the kernel has, without a request to the server. Not all C
-/// libraries define it.
+/// The flag of statx(2) for attributes that the kernel has, without a request to the server. Not
+/// all C libraries define it.
 pub const STATX_DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
 
 /// The node ID that server and kernel use for an inode: a number that the server chooses.

@@ -18,9 +18,7 @@ use clap::{Command, Subcommand};
 use clap_complete::Shell;
 
 use super::output::stdout;
-
-/// The name of the command.
-const NAME: &str = "userbtrfs";
+use page::NAME;
 
 #[derive(Subcommand)]
 pub(crate) enum GenerateVerb {

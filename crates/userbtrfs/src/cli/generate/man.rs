@@ -3,10 +3,7 @@
 
 use clap::{Arg, Command};
 
-use super::NAME;
-use super::page::{Page, bold, italic, plain};
-
-/// The heading of the options that a verb shares with all others.
+use super::page::{NAME, Page, bold, italic, plain};
 use crate::cli::args::GLOBAL;
 
 /// Returns the file names and the texts of all pages.
@@ -119,7 +116,9 @@ fn options(page: &mut Page, command: &Command, as_sections: bool) {
         if as_sections {
             page.section(&plain(&title.to_uppercase()));
         }
-        below.iter().for_each(|arg| option(page, arg));
+        for arg in below {
+            option(page, arg);
+        }
     }
 }
 

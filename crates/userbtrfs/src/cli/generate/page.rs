@@ -1,7 +1,10 @@
 //! Manual pages in the language of man(7).
 //!
-//! 1. Text that a method takes is that language already: [`plain`], [`bold`] and [`italic`] make it.
+//! 1. Text that a method takes is in that language: [`plain`], [`bold`] and [`italic`] make it.
 //! 2. No line of text begins with the control characters of the language.
+
+/// The name of the command.
+pub(super) const NAME: &str = "userbtrfs";
 
 /// Returns text in which no character has a meaning for troff.
 pub(super) fn plain(text: &str) -> String {
