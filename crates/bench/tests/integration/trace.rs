@@ -20,6 +20,7 @@ const FLAGS: [&str; 5] = ["O_RDWR", "O_RDONLY", "O_CREAT", "O_TRUNC", "O_DIRECTO
 
 /// Runs a program, and returns its calls below `root`, in order.
 pub(crate) fn of(program: &mut Command, file: &Path, root: &Path) -> Vec<String> {
+    userbtrfs_testkit::time_limit::limit_time();
     let mut strace = Command::new("strace");
     strace.args(["--follow-forks", "--seccomp-bpf", "-s", "4096", "-e", CALLS, "-o"]).arg(file);
     strace.arg(program.get_program()).args(program.get_args());

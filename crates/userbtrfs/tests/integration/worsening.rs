@@ -421,6 +421,7 @@ fn reached(image: &Path) -> Vec<(Logical, Vec<u8>)> {
 
 /// Returns the errors that `btrfs check` finds; none if it is not installed.
 fn findings(image: &Path) -> Vec<String> {
+    userbtrfs_testkit::time_limit::limit_time();
     let check = Command::new("btrfs").args(["check", "--readonly"]).arg(image).output();
     let Ok(check) = check else { return Vec::new() };
     let said = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
