@@ -200,6 +200,17 @@ impl StatsHandle {
         context.inode(node).open()?.defragment(request)
     }
 
+    /// Returns the subvolume that contains the inode with this number in the mount.
+    pub fn subvolume_of(&self, number: u64) -> api::Result<api::SubvolumeInfo> {
+        self.subvolumes().containing(number)
+    }
+
+    /// Deletes the subvolume with this id like [`delete_subvolume`](Self::delete_subvolume), and
+    /// returns its path from the top level.
+    pub fn delete_subvolume_by_id(&self, id: api::TreeId) -> api::Result<Vec<u8>> {
+        self.subvolumes().delete_by_id(id)
+    }
+
     /// Makes the kernel write back all data that programs have written, and waits for that.
     pub fn write_back(&self) {
         self.served.context.write_back();

@@ -9,7 +9,7 @@
 //!    files that are open can still be used. Their names are invalidated, or the kernel would keep
 //!    the inodes after their last use, and the space of the subvolume would not be freed.
 
-use userbtrfs_engine::api::{Dir, Error, Inode, Result, SubvolumeInfo, TreeId};
+use userbtrfs_engine::api::{Dir, Error, Inode, InodeId, Result, SubvolumeInfo, TreeId};
 use userbtrfs_fuse::{Invalidation, Name, NodeId};
 
 use crate::context::Context;
@@ -86,6 +86,24 @@ impl SubvolumeOps<'_> {
         let referenced = used.iter().filter(|(node, _)| lookup_counts.has(*node));
         referenced.for_each(|(_, inode)| self.invalidate_names(inode));
         Ok(deleted)
+    }
+
+    /// Deletes the subvolume with this id, and returns its path from the top level.
+    pub(crate) fn delete_by_id(&self, id: TreeId) -> Result<Vec<u8>> {
+        let filesystem = &self.context.filesystem;
+        let info = filesystem.subvolume(id)?;
+        let (Some(subvolume), Some(number)) = (info.parent, info.dir) else {
+            return Err(Error::IsRoot);
+        };
+        let dir = filesystem.inode(InodeId { subvolume, number }).open_dir()?;
+        self.delete_in(&dir, &info.name)?;
+        Ok(info.path)
+    }
+
+    /// Returns the subvolume that contains the inode with this number.
+    pub(crate) fn containing(&self, number: u64) -> Result<SubvolumeInfo> {
+        let inode = self.context.inode(NodeId(number));
+        self.context.filesystem.subvolume(inode.id().subvolume)
     }
 
     /// Returns the subvolume whose root directory has this number.

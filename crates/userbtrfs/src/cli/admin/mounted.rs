@@ -1,7 +1,7 @@
 //! Verbs on a mount: the server runs them, and its output is printed here.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -42,13 +42,18 @@ fn is_starting(error: &AskError) -> bool {
     matches!(error, AskError::NoServer { .. })
 }
 
+/// Returns the mount point that contains `path`; `path` itself if it is one.
+pub(in crate::cli) fn mount_of(path: &Path) -> PathBuf {
+    match control::check(path) {
+        Err(AskError::Within { mount, .. }) => mount,
+        _ => path.to_owned(),
+    }
+}
+
 /// Sends words of a command line to the server of the mount that contains `path`, and returns the
 /// answer.
 pub(in crate::cli) fn answer_at(path: &Path, words: &[OsString]) -> Result<Vec<u8>> {
-    let mount = match control::check(path) {
-        Err(AskError::Within { mount, .. }) => mount,
-        _ => path.to_owned(),
-    };
+    let mount = mount_of(path);
     let words: Vec<_> = words.iter().map(|word| OsStr::as_encoded_bytes(word)).collect();
     let mut answer = Vec::new();
     retry(|| control::ask(&mount, &words, &mut answer), is_starting)?;

@@ -8,7 +8,8 @@ mod change;
 mod delete;
 mod list;
 pub(in crate::cli::admin) mod mounted;
-pub(in crate::cli::admin) mod place;
+pub(in crate::cli::admin) mod object;
+mod place;
 pub(in crate::cli) mod property;
 mod show;
 
@@ -27,8 +28,8 @@ use place::{mountpoint, print};
 
 pub(in crate::cli) use change::set_default_to;
 pub(in crate::cli) use delete::write_deleted;
-pub(in crate::cli) use list::{ListOptions, write_list};
-pub(in crate::cli) use show::{write_info, write_shown};
+pub(in crate::cli) use list::{ListOptions, write_list, write_list_of};
+pub(in crate::cli) use show::{Identity, write_info, write_shown};
 
 /// The operations on subvolumes.
 #[derive(Subcommand)]
@@ -69,8 +70,10 @@ pub(crate) struct SubvolumeShowArgs {
     pub(crate) root: RootArgs,
     /// Path of the subvolume in the image, or below a mount point (none after the path of a
     /// subvolume in a mount, which takes the place of IMAGE)
-    #[arg(default_value = "/")]
+    #[arg(default_value = "/", conflicts_with_all = ["rootid", "uuid"])]
     pub(crate) path: OsString,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 #[derive(clap::Args)]
@@ -99,6 +102,9 @@ pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
 
 fn list(global: &Global, args: &ListArgs) -> Result<ExitCode> {
     if let Some(point) = mountpoint(&args.root)? {
+        if args.path == "/" {
+            return mounted::list(global, point, &args.options);
+        }
         let mut words = vec!["subvolume-list".into()];
         words.extend(args.options.words(global));
         words.extend(["--".into(), args.path.clone()]);
@@ -111,13 +117,20 @@ fn list(global: &Global, args: &ListArgs) -> Result<ExitCode> {
 }
 
 fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
+    let identity = &args.identity;
     if let Some(point) = mountpoint(&args.root)? {
+        if identity.is_given() {
+            return mounted::show_by(global, point, identity);
+        }
         if args.path == "/" {
             return mounted::show(global, point);
         }
         return request(global, point, &["subvolume-show".into(), "--".into(), args.path.clone()]);
     }
     print(global, &args.root, |out, filesystem| {
+        if identity.is_given() {
+            return write_info(out, filesystem, &identity.find(filesystem)?, global.format);
+        }
         write_shown(out, filesystem, &args.path, global.format)
     })
 }

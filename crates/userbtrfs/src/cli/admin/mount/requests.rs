@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use userbtrfs::SyncRecord;
 use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
 use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
+use userbtrfs::{SyncRecord, TreeId};
 
 use super::args::MountArgs;
 use super::shared::SharedMounts;
@@ -24,7 +24,7 @@ use crate::cli::admin::filesystem::defragment::DefragmentRequest;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
-use crate::cli::admin::subvolume::{ListOptions, property};
+use crate::cli::admin::subvolume::{Identity, ListOptions, property};
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
@@ -71,15 +71,24 @@ enum RequestVerb {
     Filesystem(FilesystemRequest),
     #[command(flatten)]
     Subvolumes(SubvolumeRequest),
+    #[command(flatten)]
+    Properties(PropertyRequest),
 }
 
 /// A request about subvolumes.
 #[derive(Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "a request is named like its variant")]
 enum SubvolumeRequest {
     SubvolumeList {
         #[command(flatten)]
         options: ListOptions,
         path: OsString,
+    },
+    /// By the inode number of a directory in the subvolume.
+    SubvolumeListAt {
+        #[command(flatten)]
+        options: ListOptions,
+        dir: u64,
     },
     SubvolumeGetDefault,
     SubvolumeCreate {
@@ -100,8 +109,20 @@ enum SubvolumeRequest {
         dir: u64,
         name: OsString,
     },
+    /// Answered with the path of the subvolume from the root of the mount.
+    SubvolumeDeleteId {
+        /// Commit before the answer.
+        #[arg(short)]
+        commit: bool,
+        id: u64,
+    },
     SubvolumeShow {
         path: OsString,
+    },
+    /// By its id or UUID.
+    SubvolumeShowBy {
+        #[command(flatten)]
+        identity: Identity,
     },
     /// By the inode number of the root directory, as the others below.
     SubvolumeShowAt {
@@ -118,8 +139,19 @@ enum SubvolumeRequest {
     SubvolumeSync {
         ids: Vec<u64>,
     },
+}
+
+/// A request about a property.
+#[derive(Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "a request is named like its variant")]
+enum PropertyRequest {
     PropertyGet {
         dir: u64,
+    },
+    /// The label of the filesystem, without a line end.
+    PropertyLabel,
+    PropertySetLabel {
+        label: OsString,
     },
     PropertySet {
         #[arg(short)]
@@ -196,6 +228,9 @@ impl ServedMount {
             RequestVerb::Subvolumes(verb) => {
                 self.answer_about_subvolumes(&mut out, verb, &request.global)?;
             }
+            RequestVerb::Properties(verb) => {
+                self.answer_about_properties(&mut out, verb, format)?;
+            }
         }
         Ok(Answer::Whole(out))
     }
@@ -213,6 +248,10 @@ impl ServedMount {
             SubvolumeRequest::SubvolumeList { options, path } => {
                 subvolume::write_list(out, filesystem, &options, &path, global)?;
             }
+            SubvolumeRequest::SubvolumeListAt { options, dir } => {
+                let top = handle.subvolume_of(dir)?;
+                subvolume::write_list_of(out, filesystem, &options, &top, global)?;
+            }
             SubvolumeRequest::SubvolumeCreate { dir, name } => {
                 handle.create_subvolume(dir, name.as_bytes())?;
             }
@@ -225,11 +264,22 @@ impl ServedMount {
                     filesystem.commit()?;
                 }
             }
+            SubvolumeRequest::SubvolumeDeleteId { commit, id } => {
+                let path = handle.delete_subvolume_by_id(TreeId(id))?;
+                let root = filesystem.subvolume(filesystem.root().inode().id().subvolume)?.path;
+                out.extend(path.strip_prefix(&root[..]).unwrap_or(&path));
+                if commit {
+                    filesystem.commit()?;
+                }
+            }
             SubvolumeRequest::SubvolumeGetDefault => {
                 subvolume::write_default(out, filesystem, format)?;
             }
             SubvolumeRequest::SubvolumeShow { path } => {
                 subvolume::write_shown(out, filesystem, &path, format)?;
+            }
+            SubvolumeRequest::SubvolumeShowBy { identity } => {
+                subvolume::write_info(out, filesystem, &identity.find(filesystem)?, format)?;
             }
             SubvolumeRequest::SubvolumeShowAt { dir } => {
                 subvolume::write_info(out, filesystem, &handle.subvolume_at(dir)?, format)?;
@@ -243,10 +293,29 @@ impl ServedMount {
             SubvolumeRequest::SubvolumeSync { ids } => {
                 subvolume::write_deleted(out, filesystem, &ids)?;
             }
-            SubvolumeRequest::PropertyGet { dir } => {
+        }
+        Ok(())
+    }
+
+    fn answer_about_properties(
+        &self,
+        out: &mut Vec<u8>,
+        verb: PropertyRequest,
+        format: Format,
+    ) -> Result<()> {
+        let handle = &self.stats_handle;
+        let filesystem = handle.filesystem();
+        match verb {
+            PropertyRequest::PropertyGet { dir } => {
                 property::write_read_only(out, &handle.subvolume_at(dir)?, format)?;
             }
-            SubvolumeRequest::PropertySet { force, read_only, dir } => {
+            PropertyRequest::PropertyLabel => {
+                out.extend_from_slice(&filesystem.superblock().label);
+            }
+            PropertyRequest::PropertySetLabel { label } => {
+                filesystem.set_label(label.as_bytes())?;
+            }
+            PropertyRequest::PropertySet { force, read_only, dir } => {
                 let subvolume = handle.subvolume_at(dir)?;
                 handle.write_back();
                 property::set_read_only(filesystem, &subvolume, read_only, force)?;

@@ -61,9 +61,11 @@ pub(super) fn delete(global: &Global, args: &DeleteArgs) -> Result<ExitCode> {
     let first = &args.image.root.image.image;
     if mounted::is_in_mount(first) {
         refuse_options(&args.image.root)?;
-        ensure!(args.deleted_id.is_none(), "--subvolid applies to images only");
-        let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
         let commit = args.commit_after || args.commit_each;
+        if let Some(id) = args.deleted_id {
+            return mounted::delete_id(global, first, id, commit, |shown| args.line(shown));
+        }
+        let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
         return Ok(mounted::delete(global, paths, commit, |shown| args.line(shown)));
     }
     let is_given = !args.paths.is_empty() || args.deleted_id.is_some();
@@ -101,10 +103,7 @@ impl DeleteArgs {
 
     fn line(&self, shown: &str) -> String {
         let how = if self.commit_after || self.commit_each { "commit" } else { "no-commit" };
-        match self.deleted_id {
-            Some(id) => format!("Delete subvolume ({how}): subvolid={id}"),
-            None => format!("Delete subvolume ({how}): '{shown}'"),
-        }
+        format!("Delete subvolume ({how}): '{shown}'")
     }
 }
 
@@ -157,6 +156,9 @@ pub(super) fn sync(global: &Global, args: &SyncArgs) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let ids = to_wait_for(filesystem, &args.ids)?;
         let count = ids.len();
+        if count > 0 {
+            announce(global, || mounted::waiting_for(count))?;
+        }
         for (at, id) in ids.into_iter().enumerate() {
             if !wait_until_gone(filesystem, &[id])? {
                 bail!("interrupted: subvolume {} is not gone", id.0);

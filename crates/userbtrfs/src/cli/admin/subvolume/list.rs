@@ -212,9 +212,9 @@ const TOP_LEVEL: &str = "top level";
 /// A column: its name, and the value of a subvolume.
 struct Column(&'static str, fn(&SubvolumeInfo) -> String);
 
-/// Writes a list of subvolumes.
+/// Writes a list of subvolumes, as seen from the subvolume that contains a path.
 pub(in crate::cli) fn write_list(
-    mut out: &mut dyn Write,
+    out: &mut dyn Write,
     filesystem: &Filesystem,
     options: &ListOptions,
     path: &OsStr,
@@ -222,6 +222,17 @@ pub(in crate::cli) fn write_list(
 ) -> Result<()> {
     let top = filesystem.lookup(path.as_encoded_bytes()).with_context(|| shown(path))?;
     let top = filesystem.subvolume(top.id().subvolume)?;
+    write_list_of(out, filesystem, options, &top, global)
+}
+
+/// Writes a list of subvolumes, as seen from the subvolume `top`.
+pub(in crate::cli) fn write_list_of(
+    mut out: &mut dyn Write,
+    filesystem: &Filesystem,
+    options: &ListOptions,
+    top: &SubvolumeInfo,
+    global: &Global,
+) -> Result<()> {
     let mut subvolumes =
         if options.deleted { filesystem.deleted_subvolumes()? } else { filesystem.subvolumes()? };
     subvolumes.retain(|subvolume| options.admits(subvolume, top.id));
@@ -233,7 +244,7 @@ pub(in crate::cli) fn write_list(
                 write_head(out, &columns)?;
             }
             for subvolume in &subvolumes {
-                let path = shown_path(subvolume, &top, options);
+                let path = shown_path(subvolume, top, options);
                 let path = Quoted(&path);
                 for Column(name, value) in &columns {
                     let value = value(subvolume);
@@ -251,7 +262,7 @@ pub(in crate::cli) fn write_list(
             let mut list = JsonList::start(&mut out, "subvolume-list")?;
             for subvolume in &subvolumes {
                 let mut document = document(subvolume);
-                document["path"] = json!(json_name(&shown_path(subvolume, &top, options)));
+                document["path"] = json!(json_name(&shown_path(subvolume, top, options)));
                 list.add(&document)?;
             }
             list.end()?;

@@ -2,6 +2,7 @@
 //! numbers.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,8 +11,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::mount::control::{self, AskError};
 
+use super::list::ListOptions;
 use super::place::made_snapshot;
-use crate::cli::admin::mounted::{answer_at, request_at};
+use super::show::Identity;
+use crate::cli::admin::mounted::{answer_at, mount_of, request_at};
 use crate::cli::args::Global;
 use crate::cli::report::{ExitStatus, announce};
 
@@ -23,6 +26,11 @@ pub(in crate::cli::admin) fn is_in_mount(path: &Path) -> bool {
         Err(_) => parent(path),
     };
     matches!(control::check(dir), Ok(()) | Err(AskError::Within { .. }))
+}
+
+/// Returns true if an object is in a mount of ours, of whatever kind it is.
+pub(super) fn has_object(path: &Path) -> bool {
+    matches!(control::check(path), Ok(()) | Err(AskError::Within { .. }))
 }
 
 fn parent(path: &Path) -> &Path {
@@ -121,9 +129,42 @@ pub(super) fn delete(
 
 /// Fails unless `path` is a directory, and returns the words of a request about it: its verb, and
 /// its inode number.
-fn about(verb: &str, path: &Path) -> Result<Vec<OsString>> {
+pub(super) fn about(verb: &str, path: &Path) -> Result<Vec<OsString>> {
     let number = number(path).with_context(|| path.display().to_string())?;
     Ok(vec![verb.into(), "--".into(), number])
+}
+
+/// Deletes the subvolume with an id; `line` returns the line about a path.
+pub(super) fn delete_id(
+    global: &Global,
+    point: &Path,
+    id: u64,
+    commit: bool,
+    line: impl Fn(&str) -> String,
+) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = vec!["subvolume-delete-id".into()];
+    words.extend(commit.then(|| "-c".into()));
+    words.extend(["--".into(), id.to_string().into()]);
+    let path = answer_at(point, &words).with_context(|| format!("subvolume {id}"))?;
+    let path = path.strip_prefix(b"/").unwrap_or(&path);
+    let path = mount_of(point).join(OsStr::from_bytes(path));
+    announce(global, || line(&path.display().to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the subvolumes as seen from a directory.
+pub(super) fn list(global: &Global, path: &Path, options: &ListOptions) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = vec!["subvolume-list-at".into()];
+    words.extend(options.words(global));
+    words.extend(["--".into(), number(path).with_context(|| path.display().to_string())?]);
+    request_at(global, path, &words)
+}
+
+/// Shows the subvolume with an id or UUID.
+pub(super) fn show_by(global: &Global, path: &Path, identity: &Identity) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = vec!["subvolume-show-by".into()];
+    words.extend(identity.words());
+    request_at(global, path, &words)
 }
 
 /// Shows the subvolume whose root directory has this path.
@@ -160,12 +201,17 @@ pub(super) fn property_set(
 
 /// Waits until deleted subvolumes of the mount at `point` are gone: those with these ids, or all.
 pub(super) fn sync(global: &Global, point: &Path, ids: &[u64]) -> Result<ExitCode> {
-    let mut left = deleted(point, ids)?;
+    let pending = deleted(point, ids)?;
+    let mut left = if ids.is_empty() { pending } else { ids.to_vec() };
     let count = left.len();
+    if count > 0 {
+        announce(global, || waiting_for(count))?;
+    }
     while !left.is_empty() {
         let still = deleted(point, &left)?;
-        for id in left.iter().filter(|id| !still.contains(id)) {
-            let at = count - still.len();
+        let gone = left.iter().filter(|id| !still.contains(id));
+        for (at, id) in gone.enumerate() {
+            let at = count - left.len() + at + 1;
             announce(global, || format!("Subvolume id {id} is gone ({at}/{count})"))?;
         }
         left = still;
@@ -174,6 +220,11 @@ pub(super) fn sync(global: &Global, point: &Path, ids: &[u64]) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the line before the wait for deleted subvolumes.
+pub(super) fn waiting_for(count: usize) -> String {
+    format!("Waiting for {count} subvolume{}", if count == 1 { "" } else { "s" })
 }
 
 /// The time between two requests while subvolumes are being deleted.

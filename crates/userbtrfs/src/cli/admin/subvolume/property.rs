@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,8 +15,11 @@ use userbtrfs::{Error, Filesystem, SubvolumeInfo};
 use uuid::Uuid;
 
 use super::mounted;
+use super::object;
+use super::object::Kind;
 use super::place::{change, once, print, refuse_options};
 use crate::cli::args::{Format, Global, RootArgs, WriteArgs};
+use crate::cli::host::image::ImageArgs;
 use crate::cli::output::write_json;
 use crate::cli::text::shown;
 
@@ -26,6 +30,8 @@ pub(crate) enum PropertyVerb {
     Get(GetArgs),
     /// Set a property
     Set(SetArgs),
+    /// List the properties of an object in a mount
+    List(ListArgs),
 }
 
 #[derive(clap::Args)]
@@ -56,28 +62,58 @@ pub(crate) struct SetArgs {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// Path in a mount
+    path: PathBuf,
+    #[command(flatten)]
+    kind: KindArgs,
+}
+
+#[derive(clap::Args)]
 pub(crate) struct KindArgs {
-    /// Type of the object: s, subvolume
-    #[arg(short = 't', value_name = "TYPE", default_value = "s", value_parser = ["s", "subvol",
-        "subvolume"], hide_possible_values = true)]
-    kind: String,
+    /// Type of the object: s, subvolume; in a mount also i, inode (property compression), f,
+    /// filesystem (property label), and any
+    #[arg(
+        short = 't',
+        value_name = "TYPE",
+        value_enum,
+        default_value = "s",
+        hide_possible_values = true
+    )]
+    kind: Kind,
+}
+
+/// Fails if an object of a type other than a subvolume is in an image.
+fn refuse_in_image(kind: Kind, image: &ImageArgs) -> Result<()> {
+    ensure!(
+        kind == Kind::Subvolume,
+        "{}: this type of object applies to mounts only",
+        image.name()
+    );
+    Ok(())
 }
 
 pub(crate) fn run(global: &Global, verb: &PropertyVerb) -> Result<ExitCode> {
     match verb {
         PropertyVerb::Get(args) => get(global, args),
         PropertyVerb::Set(args) => set(global, args),
+        PropertyVerb::List(args) => object::list(&args.path, args.kind.kind),
     }
 }
 
 fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
     let first = &args.root.image.image;
-    if mounted::is_in_mount(first) {
+    let kind = args.kind.kind;
+    if mounted::is_in_mount(first) || kind != Kind::Subvolume && mounted::has_object(first) {
         refuse_options(&args.root)?;
         ensure!(args.words.len() < 2, "{}: too many arguments for a mount", first.display());
+        if kind != Kind::Subvolume {
+            return object::get(first, kind, args.words.first().map(AsRef::as_ref));
+        }
         check_name(args.words.first())?;
         return mounted::property_get(global, first);
     }
+    refuse_in_image(kind, &args.root.image)?;
     let (path, rest) = args.words.split_first().context("no path in the image is given")?;
     check_name(rest.first())?;
     print(global, &args.root, |out, filesystem| {
@@ -101,14 +137,20 @@ pub(in crate::cli) fn write_read_only(
 
 fn set(global: &Global, args: &SetArgs) -> Result<ExitCode> {
     let first = &args.image.root.image.image;
-    if mounted::is_in_mount(first) {
+    let kind = args.kind.kind;
+    if mounted::is_in_mount(first) || kind != Kind::Subvolume && mounted::has_object(first) {
         refuse_options(&args.image.root)?;
         let [name, value] = args.words.as_slice() else {
             bail!("{}: too many arguments for a mount", first.display());
         };
+        let set = || mounted::property_set(global, first, read_only(value)?, args.force);
+        if kind != Kind::Subvolume {
+            return object::set(global, first, kind, name, value, set);
+        }
         check_name(Some(name))?;
-        return mounted::property_set(global, first, read_only(value)?, args.force);
+        return set();
     }
+    refuse_in_image(kind, &args.image.root.image)?;
     let [path, name, value] = args.words.as_slice() else {
         bail!("{}: a path in the image, a property and a value are needed", first.display());
     };

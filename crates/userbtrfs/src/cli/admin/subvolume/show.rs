@@ -1,16 +1,52 @@
 //! `subvolume show`, in the format of btrfs-progs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
+use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, Timestamp, TreeId};
 use uuid::Uuid;
 
 use super::list::{document, text_of};
 use crate::cli::args::Format;
 use crate::cli::output::{json_name, write_json};
 use crate::cli::text::{shown, time_in_zone};
+
+/// The options that name a subvolume other than by its path.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct Identity {
+    /// Show the subvolume with this id
+    #[arg(short, long, value_name = "ID", conflicts_with = "uuid")]
+    rootid: Option<u64>,
+    /// Show the subvolume with this UUID
+    #[arg(short, long)]
+    uuid: Option<Uuid>,
+}
+
+impl Identity {
+    /// Returns true if one of the options is given.
+    pub(super) fn is_given(&self) -> bool {
+        self.rootid.is_some() || self.uuid.is_some()
+    }
+
+    /// Returns the words of a command line that mean the same.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let id = self.rootid.map(|id| format!("--rootid={id}"));
+        let uuid = self.uuid.map(|uuid| format!("--uuid={uuid}"));
+        id.into_iter().chain(uuid).map(OsString::from).collect()
+    }
+
+    /// Returns the subvolume that the options name.
+    pub(in crate::cli) fn find(&self, filesystem: &Filesystem) -> Result<SubvolumeInfo> {
+        if let Some(id) = self.rootid {
+            return Ok(filesystem.subvolume(TreeId(id))?);
+        }
+        let uuid_of = |it: &SubvolumeInfo| it.root.extended.as_ref().map(|extended| extended.uuid);
+        let top = filesystem.subvolume(TreeId::FS)?;
+        let mut all = filesystem.subvolumes()?.into_iter().chain([top]);
+        Ok(all.find(|it| uuid_of(it) == self.uuid).ok_or(Error::NoSubvolume)?)
+    }
+}
 
 /// Writes the attributes of the subvolume at a path.
 pub(in crate::cli) fn write_shown(
