@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod compression;
 mod generate;
+mod dropin;
 mod host;
 mod output;
 mod paths;
@@ -17,6 +18,7 @@ mod tips;
 mod verb;
 mod verbs;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -36,7 +38,7 @@ use admin::trace::TraceMountArgs;
 use admin::umount::UmountArgs;
 use args::{Global, RootArgs, WriteArgs};
 use generate::GenerateVerb;
-use report::{end_at_closed_pipe, ignore_closed_pipe, message, print_error};
+use report::{end_at_closed_pipe, ignore_closed_pipe, message, one_line, print_error};
 use shell::prompt::ShellArgs;
 use verb::FileVerb;
 
@@ -95,7 +97,13 @@ const IMAGE: &str = "<IMAGE> ";
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
     host::signals::catch_file_size_signal();
-    let args = match admin::mount::helper::arguments(std::env::args_os()) {
+    let words: Vec<_> = std::env::args_os().collect();
+    if dropin::is_called(&words) {
+        report::speak_as_btrfs();
+        let calls = dropin::calls(&words[1..], &Args::command());
+        return dropin::run(calls, run_as_btrfs);
+    }
+    let args = match admin::mount::helper::arguments(words.into_iter()) {
         Invocation::Command(arguments) => {
             let arguments = admin::filesystem::defragment::with_equals(arguments);
             verb::parse(arguments, PROGRAM, IMAGE)
@@ -106,15 +114,23 @@ pub(crate) fn run() -> ExitCode {
         Ok(args) => end_at_closed_pipe(dispatch(&args)),
         Err(error) => explain(&error),
     };
-    let done = done.and_then(|code| {
-        ignore_closed_pipe(io::stdout().flush().map_err(anyhow::Error::from))?;
-        Ok(code)
-    });
-    done.unwrap_or_else(|error| {
+    flush_after(done).unwrap_or_else(|error| {
         print_error(&message(&error));
         host::signals::end_by_signal();
         ExitCode::FAILURE
     })
+}
+
+/// Runs a verb for a command line of btrfs-progs.
+fn run_as_btrfs(words: Vec<OsString>) -> Result<ExitCode> {
+    let args = verb::parse(words, "btrfs ", "").map_err(|error| one_line(&error))?;
+    flush_after(end_at_closed_pipe(dispatch(&args)))
+}
+
+fn flush_after(done: Result<ExitCode>) -> Result<ExitCode> {
+    let code = done?;
+    ignore_closed_pipe(io::stdout().flush().map_err(anyhow::Error::from))?;
+    Ok(code)
 }
 
 /// Prints the help that was requested, or the error of the command line.

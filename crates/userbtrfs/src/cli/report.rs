@@ -1,6 +1,7 @@
 //! Messages on stderr, and the exit status that follows from them.
 //!
-//! 1. A message is one line, `userbtrfs: what: why`.
+//! 1. A message is one line, `userbtrfs: what: why`; called as `btrfs`, the command starts it as
+//!    btrfs-progs does.
 //! 2. Printing to a closed pipe is no failure of the operation; whether the rest of the output is
 //!    skipped or the rest of the operation still runs is up to the caller.
 
@@ -97,8 +98,24 @@ pub(super) fn one_line(error: &clap::Error) -> anyhow::Error {
 
 /// Prints a message on stderr.
 pub(super) fn print_error(message: &str) {
+    print_after(if speaks_as_btrfs() { "ERROR" } else { "userbtrfs" }, message);
+}
+
+fn print_after(start: &str, message: &str) {
     // An error of stderr cannot be reported.
-    let _ = writeln!(io::stderr(), "userbtrfs: {}", without_os_error(message));
+    let _ = writeln!(io::stderr(), "{start}: {}", without_os_error(message));
+}
+
+/// True if messages start as those of btrfs-progs do.
+static SPEAKS_AS_BTRFS: AtomicBool = AtomicBool::new(false);
+
+fn speaks_as_btrfs() -> bool {
+    SPEAKS_AS_BTRFS.load(Ordering::Relaxed)
+}
+
+/// Makes messages start as those of btrfs-progs do, from now on.
+pub(super) fn speak_as_btrfs() {
+    SPEAKS_AS_BTRFS.store(true, Ordering::Relaxed);
 }
 
 /// Removes the suffix ` (os error N)` of each system error in a message.
@@ -159,7 +176,7 @@ pub(super) fn exit_code_so_far() -> ExitCode {
 /// Prints a warning or a note on stderr, unless `--quiet` is given.
 pub(super) fn warn(global: &Global, message: &str) {
     if !global.quiet {
-        print_error(message);
+        print_after(if speaks_as_btrfs() { "WARNING" } else { "userbtrfs" }, message);
     }
 }
 

@@ -19,6 +19,7 @@ mod defragment;
 mod devices;
 mod dirs;
 mod discard;
+mod dropin;
 mod editing;
 mod encode;
 mod examples;

@@ -2,7 +2,7 @@
 //! and hints in the errors of opening it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Error, anyhow};
 use userbtrfs::device::{Device as _, DeviceError, FileDevice, FileOptions, Region, partitions};
@@ -120,6 +120,16 @@ impl ImageArgs {
                 && read_superblock_copy(&device, SUPERBLOCK_OFFSETS[0]).is_some_and(|it| it.is_ok())
         })
     }
+}
+
+/// Returns true if a file or block device has a sound superblock of a filesystem on one device.
+pub(crate) fn holds_one_btrfs(path: &Path) -> bool {
+    let device = FileDevice::open(path, FileOptions::default());
+    device.is_ok_and(|device| {
+        device.len() > SUPERBLOCK_OFFSETS[0].0
+            && read_superblock_copy(&device, SUPERBLOCK_OFFSETS[0])
+                .is_some_and(|it| it.is_ok_and(|superblock| superblock.num_devices == 1))
+    })
 }
 
 fn is_without_superblock(error: &Error) -> bool {
