@@ -268,6 +268,11 @@ impl TransactionManager {
         self.committer.commit(CommitTrigger::Asked)
     }
 
+    /// Returns true if the running transaction has changes.
+    pub fn has_changes(&self) -> bool {
+        !self.committer.is_clean()
+    }
+
     /// Like [`TransactionManager::commit`], for a sync, of a transaction that was running when the
     /// caller was in it; if it is durable by now, nothing is done.
     #[track_caller]

@@ -57,7 +57,8 @@ impl Filesystem {
     /// Creates a directory with these permissions, and those of its ancestors that are missing.
     /// Existing directories stay as they are.
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
-        let parts = path.as_ref().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        let path = self.absolute(path.as_ref());
+        let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
         let mut way = b"/".to_vec();
         for part in parts {
             way = join_path(&way, part);

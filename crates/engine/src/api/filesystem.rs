@@ -1,5 +1,6 @@
 //! An open filesystem.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use userbtrfs_transaction::{Commits, Discards, HandleKind, LogStats, Transaction
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
 use super::options::RootSubvolume;
-use super::path::{self, FinalSymlink};
+use super::path::{self, FinalSymlink, join_path};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::compression::Compress;
 use crate::data::{FileOps, PageCache};
@@ -33,6 +34,9 @@ pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
     /// The directory at which paths start.
     root: InodeId,
+    /// The path at which paths without a leading slash start; `None` for the root, so that a clone
+    /// is cheap.
+    working_dir: Option<Box<[u8]>>,
 }
 
 /// Fields are dropped in this order: each may need those after it.
@@ -177,14 +181,28 @@ impl Filesystem {
             cleaner.queue_left()?;
         }
         let root = inner.root;
-        Ok(Self { inner: Arc::new(inner), root })
+        Ok(Self { inner: Arc::new(inner), root, working_dir: None })
     }
 
     /// Returns a handle of the same open filesystem whose paths start at the subvolume that
     /// `options` name. They have no other effect. Fails if there is no such subvolume.
     pub fn reopened(&self, options: &OpenOptions) -> Result<Self> {
         let subvolume = root_subvolume(&self.inner, &options.root)?;
-        Ok(Self { inner: Arc::clone(&self.inner), root: InodeId { subvolume, ..self.root } })
+        let root = InodeId { subvolume, ..self.root };
+        Ok(Self { inner: Arc::clone(&self.inner), root, working_dir: None })
+    }
+
+    /// Returns a handle of the same open filesystem for which paths without a leading slash start
+    /// at `dir`, which is resolved with each of them.
+    pub fn in_working_dir(&self, dir: impl AsRef<[u8]>) -> Self {
+        let working_dir = Some(self.absolute(dir.as_ref()).into());
+        Self { inner: Arc::clone(&self.inner), root: self.root, working_dir }
+    }
+
+    /// Returns true if changes were made that no commit contains yet. An fsync may have made some
+    /// of them durable.
+    pub fn has_uncommitted(&self) -> bool {
+        self.inner.transactions.as_ref().is_some_and(|transactions| transactions.has_changes())
     }
 
     /// Returns true if it was opened for writing, and still accepts changes.
@@ -370,8 +388,17 @@ impl Filesystem {
     }
 
     fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
-        let find = || path::resolve(&self.inner.nodes, self.root, path, last);
+        let path = self.absolute(path);
+        let find = || path::resolve(&self.inner.nodes, self.root, &path, last);
         Inode::found(self, find)
+    }
+
+    /// Returns a path that does not depend on the working directory.
+    pub(super) fn absolute<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.working_dir {
+            Some(dir) if !path.starts_with(b"/") => Cow::Owned(join_path(dir, path)),
+            _ => Cow::Borrowed(path),
+        }
     }
 
     /// Opens the regular file at a path.

@@ -157,7 +157,7 @@ impl Committer {
     }
 
     /// Returns true if the running transaction has changed nothing.
-    fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.hooks.is_clean()
             && self.context.changed.lock().is_empty()
             && self.context.refs.is_empty()
