@@ -25,7 +25,7 @@ mod client;
 mod server;
 mod socket;
 
-pub use client::{AskError, ask, ask_device, check, device_at, is_mounted};
+pub use client::{AskError, ask, ask_device, check, device_at, is_mounted, mount_point};
 pub use server::{Answer, Answerer, Control, ReplyStream, Sent, Waiting};
 
 /// The most bytes of a question.

@@ -25,12 +25,25 @@ mod write;
 
 pub use error::MkfsError;
 pub use options::Options;
+pub use probe::BTRFS;
 pub use unmake::unmake;
 pub use userbtrfs_codec::checksum::ChecksumKind;
 pub use userbtrfs_format::{Profile, Superblock};
 pub use uuid::Uuid;
 
 use userbtrfs_device::Device;
+
+/// Fails if no filesystem with these options can be made on a device of `len` bytes.
+pub fn check(options: &Options, len: u64) -> Result<(), MkfsError> {
+    options.check()?;
+    draft::Draft::new(options, len).map(drop)
+}
+
+/// Returns a description of the existing content of a device, such as "an XFS filesystem"; `None`
+/// if there is no known signature.
+pub fn content(device: &dyn Device) -> Result<Option<&'static str>, MkfsError> {
+    probe::content(device)
+}
 
 /// Creates a filesystem on all of `device`, and returns its superblock.
 pub fn make(device: &dyn Device, options: &Options) -> Result<Superblock, MkfsError> {

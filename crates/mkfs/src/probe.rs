@@ -20,6 +20,9 @@ const MAGIC_AT: u64 = 0x40;
 /// The magic of a Linux software RAID superblock.
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
 
+/// The description of a btrfs filesystem.
+pub const BTRFS: &str = "a btrfs filesystem";
+
 const RAID: &str = "a part of a RAID";
 const TABLE: &str = "a partition table";
 const LVM: &str = "a physical volume of LVM";
@@ -107,8 +110,7 @@ type Sign = (u64, &'static [u8], &'static str);
 
 /// All signatures that fit on a device of `len` bytes.
 fn signs(len: u64) -> impl Iterator<Item = Sign> {
-    let copies =
-        SUPERBLOCK_OFFSETS.map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem"));
+    let copies = SUPERBLOCK_OFFSETS.map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], BTRFS));
     let end = len & !(ZFS_LABEL - 1);
     let last = [2, 1].map(|labels| end.checked_sub(labels * ZFS_LABEL));
     let labels = [Some(0), Some(ZFS_LABEL)].into_iter().chain(last).flatten();
@@ -148,10 +150,15 @@ fn found(device: &dyn Device) -> Result<Vec<Sign>, MkfsError> {
     Ok(found)
 }
 
+/// Returns the description of the first signature of existing content.
+pub(crate) fn content(device: &dyn Device) -> Result<Option<&'static str>, MkfsError> {
+    Ok(found(device)?.first().map(|(_, _, found)| *found))
+}
+
 /// Fails if a signature of existing content is found.
 pub(crate) fn refuse_content(device: &dyn Device) -> Result<(), MkfsError> {
-    match found(device)?.first() {
-        Some((_, _, found)) => Err(MkfsError::NotEmpty { found }),
+    match content(device)? {
+        Some(found) => Err(MkfsError::NotEmpty { found }),
         None => Ok(()),
     }
 }

@@ -184,6 +184,12 @@ fn connect_to(device: u64, first: Line, point: &Path) -> Result<UnixStream, AskE
     }
 }
 
+/// Returns where the mount with this device number is; `None` if it is not visible.
+pub fn mount_point(device: u64) -> Option<PathBuf> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    mounts_of(&table, &name(device)).into_iter().next().map(|line| line.point)
+}
+
 /// Returns whether a mount with this device number is visible; true if that cannot be determined.
 pub fn is_mounted(device: u64) -> bool {
     let table = fs::read("/proc/self/mountinfo");
