@@ -61,7 +61,7 @@ use userbtrfs_engine::api::{Dir, Error, Inode};
 
 use error::source_error;
 pub use error::{CopyError, Report, SideError};
-pub use options::{CopyOptions, Keep, Observer, Reflink};
+pub use options::{CopyOptions, Filter, Keep, Observer, Reflink};
 pub use progress::Progress;
 use shared::SharedFiles;
 use sink::Sink;
@@ -123,8 +123,8 @@ impl<'a> Copier<'a> {
     /// Copies a tree of the host into an image.
     pub fn put(&self, source: &Path, target: &ImageTarget<'_>, report: &Report<'_>) {
         let context = self.context(&self.image_links, report);
-        match HostTree::new(source, target.name.is_none(), self.options.except, self.shared.clone())
-        {
+        let follow = target.name.is_none();
+        match HostTree::new(source, follow, &self.options, self.shared.clone()) {
             Ok(source) => {
                 in_order::copy(source, Tree::new(&context, target.start(self.options.keep)));
             }
@@ -175,7 +175,7 @@ impl<'a> Copier<'a> {
     }
 
     fn image_tree(&self, source: &ImageSource<'_>) -> ImageTree {
-        ImageTree::new(source.inode, source.path(), self.options.one_subvolume)
+        ImageTree::new(source.inode, source.path(), &self.options)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Options of a copy.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use userbtrfs_engine::api::Dir;
 
@@ -21,11 +23,41 @@ pub struct CopyOptions {
     pub keep_shared: bool,
     /// The device and inode number of the image file on the host, which is skipped with an error.
     pub except: Option<(u64, u64)>,
-    /// Leaves out subvolumes inside a source in an image; empty directories are made in their
-    /// place.
+    /// Leaves out subvolumes inside a source in an image, and other filesystems inside a source on
+    /// the host; empty directories are made in their place.
     pub one_subvolume: bool,
+    /// Leaves out entries below the sources; `None` copies all.
+    pub filter: Option<Filter>,
+    /// Leaves existing files as they are, without an error.
+    pub no_clobber: bool,
     /// The number of files of the host that are filled at the same time.
     pub workers: usize,
+}
+
+/// A choice of the entries that are copied.
+#[derive(Clone)]
+pub struct Filter(Arc<Predicate>);
+
+type Predicate = dyn Fn(&Path, bool) -> bool + Send + Sync;
+
+impl Filter {
+    /// Creates a filter that copies an entry if `is_copied` returns true for its path, relative to
+    /// the source, and whether it is a directory. Nothing below a directory that is left out is
+    /// copied.
+    pub fn new(is_copied: impl Fn(&Path, bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_copied))
+    }
+
+    /// Returns true if an entry at a path below `top` is copied.
+    pub(super) fn takes(&self, top: &Path, path: &Path, is_dir: bool) -> bool {
+        (self.0)(path.strip_prefix(top).unwrap_or(path), is_dir)
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filter")
+    }
 }
 
 impl Default for CopyOptions {
@@ -40,6 +72,8 @@ impl Default for CopyOptions {
             keep_shared: false,
             except: None,
             one_subvolume: false,
+            filter: None,
+            no_clobber: false,
             // More workers than processors, since workers wait for reads of small files.
             workers: (2 * cpus).max(4),
         }

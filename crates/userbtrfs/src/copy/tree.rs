@@ -6,7 +6,8 @@
 //!    of them can change those after it. Set-id bits are not set without the owner.
 //! 3. ACLs that the source does not have are removed before the mode is set: with them, the mode
 //!    would grant rights to the users that they name. If that fails, the mode is not set.
-//! 4. An existing non-directory is replaced, unless it is the source; a directory is not.
+//! 4. An existing non-directory is replaced, unless it is the source or
+//!    [`CopyOptions::no_clobber`] is set; a directory is not.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -107,13 +108,15 @@ impl<'a, S: Sink> Context<'a, S> {
         }
     }
 
-    /// Makes an empty file; `None` if it became another name of a file that was copied before.
+    /// Makes an empty file; `None` if it became another name of a file that was copied before, or
+    /// an existing file stays.
     fn begin(&self, item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
         if self.link(&item)? {
             return Ok(None);
         }
         let mode = self.first_mode(&item.entry);
-        let file = replacing(&item, || S::make_file(&item, mode))?;
+        let made = self.replacing(&item, || S::make_file(&item, mode))?;
+        let Some(file) = made else { return Ok(None) };
         self.remember(&item, S::object_of_file(&file));
         Ok(Some(NewFile { file, item, end: AtomicU64::new(0) }))
     }
@@ -227,7 +230,8 @@ impl<'a, S: Sink> Context<'a, S> {
         }
         let kind = item.entry.attributes.mode & !PERMISSIONS;
         let mode = kind | self.first_mode(&item.entry);
-        let other = replacing(item, || S::make_other(item, mode))?;
+        let made = self.replacing(item, || S::make_other(item, mode))?;
+        let Some(other) = made else { return Ok(()) };
         let object = S::object_of_other(item, &other);
         self.keep(item, object, true);
         self.remember(item, object);
@@ -244,7 +248,8 @@ impl<'a, S: Sink> Context<'a, S> {
         }
     }
 
-    /// Makes a hard link if the inode was copied under another name; returns true if it did.
+    /// Makes a hard link if the inode was copied under another name; returns true if it did, or an
+    /// existing file stays.
     fn link(&self, item: &Item<S>) -> Result<bool, CopyError> {
         if !item.entry.has_links {
             return Ok(false);
@@ -252,8 +257,9 @@ impl<'a, S: Sink> Context<'a, S> {
         // Held meanwhile: a file that fails is removed under this name, too.
         let mut links = self.links.lock().expect("no one panics with it");
         let Some(links) = links.get_mut(&item.entry.origin) else { return Ok(false) };
-        match replacing(item, || S::make_link(item, links)) {
-            Ok(()) => {}
+        match self.replacing(item, || S::make_link(item, links)) {
+            Ok(Some(())) => {}
+            Ok(None) => return Ok(true),
             // A link is not possible: a second file with the same content is made.
             Err(CopyError::Target { error, .. })
                 if error.is(Errno::XDEV) || error.is(Errno::MLINK) =>
@@ -332,6 +338,28 @@ impl<'a, S: Sink> Context<'a, S> {
         given
     }
 
+    /// Calls `make`; if a non-directory exists at the name, removes it and calls `make` again, or
+    /// returns `None` if existing files stay.
+    fn replacing<T>(
+        &self,
+        item: &Item<S>,
+        mut make: impl FnMut() -> Result<T, SideError>,
+    ) -> Result<Option<T>, CopyError> {
+        let exists = match make() {
+            Err(error) if error.is(Errno::EXIST) => error,
+            made => return made.map(Some).map_err(target_error(item)),
+        };
+        if self.options.no_clobber {
+            return Ok(None);
+        }
+        if S::is_source(item).map_err(target_error(item))? {
+            let error = Error::Invalid("a file cannot be replaced by itself");
+            return Err(source_error(&item.entry.path)(error));
+        }
+        S::remove(item).map_err(|error| target_error(item)(error.during(&exists)))?;
+        make().map(Some).map_err(target_error(item))
+    }
+
     /// Reports an error; returns true if there is none.
     fn done(&self, item: &Item<S>, done: Result<(), SideError>) -> bool {
         done.map_err(|error| self.report(target_error(item)(error))).is_ok()
@@ -343,23 +371,6 @@ impl<'a, S: Sink> Context<'a, S> {
 fn remove_acls<S: Sink>(object: S::Object<'_>, given: &[&[u8]]) -> Result<(), SideError> {
     let mut others = ACLS.into_iter().filter(|acl| !given.contains(acl));
     others.try_for_each(|acl| S::remove_xattr(object, acl))
-}
-
-/// Calls `make`; if a non-directory exists at the name, removes it and calls `make` again.
-fn replacing<S: Sink, T>(
-    item: &Item<S>,
-    mut make: impl FnMut() -> Result<T, SideError>,
-) -> Result<T, CopyError> {
-    let exists = match make() {
-        Err(error) if error.is(Errno::EXIST) => error,
-        made => return made.map_err(target_error(item)),
-    };
-    if S::is_source(item).map_err(target_error(item))? {
-        let error = Error::Invalid("a file cannot be replaced by itself");
-        return Err(source_error(&item.entry.path)(error));
-    }
-    S::remove(item).map_err(|error| target_error(item)(error.during(&exists)))?;
-    make().map_err(target_error(item))
 }
 
 /// Returns an error of making the copy of an item.

@@ -20,6 +20,7 @@ use userbtrfs_engine::api::Timestamp;
 use super::{Attributes, Entry, Event, Kind, Origin, Source, Xattrs};
 use crate::copy::error::{CopyError, SideError, host_error as failed};
 use crate::copy::host_object::HostObject;
+use crate::copy::options::{CopyOptions, Filter};
 use crate::copy::shared::SharedFiles;
 use content::FileContent;
 
@@ -36,6 +37,31 @@ pub(in crate::copy) struct HostTree {
     except: Option<(u64, u64)>,
     /// The files that share data, if the copies share it.
     shared: Option<Arc<SharedFiles>>,
+    filter: Option<Filter>,
+    /// The filesystem to which the walk is limited, if it is: that of the first directory.
+    only: Only,
+}
+
+/// The limit of a walk to one filesystem.
+#[derive(Clone, Copy)]
+enum Only {
+    All,
+    First,
+    Device(u64),
+}
+
+impl Only {
+    /// Returns true if a directory on this device is left empty. The first one sets the limit.
+    fn leaves_empty(&mut self, device: u64) -> bool {
+        match *self {
+            Self::All => false,
+            Self::First => {
+                *self = Self::Device(device);
+                false
+            }
+            Self::Device(only) => only != device,
+        }
+    }
 }
 
 struct Level {
@@ -53,15 +79,22 @@ struct Name {
 
 impl HostTree {
     /// Starts at a path. A link at its end is followed only with `follow`, and has to lead to a
-    /// directory. The file `except`, by its device and inode number, is left out.
+    /// directory.
     pub(in crate::copy) fn new(
         path: &Path,
         follow: bool,
-        except: Option<(u64, u64)>,
+        options: &CopyOptions,
         shared: Option<Arc<SharedFiles>>,
     ) -> Result<Self, CopyError> {
-        let buffer = vec![0; XATTR_MAX];
-        let mut tree = Self { first: None, levels: Vec::new(), buffer, except, shared };
+        let mut tree = Self {
+            first: None,
+            levels: Vec::new(),
+            buffer: vec![0; XATTR_MAX],
+            except: options.except,
+            shared,
+            filter: options.filter.clone(),
+            only: if options.one_subvolume { Only::First } else { Only::All },
+        };
         tree.first = Some(if follow {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
@@ -72,6 +105,18 @@ impl HostTree {
             tree.look(CWD, &at, FileType::Unknown, path.to_path_buf(), b"")?
         });
         Ok(tree)
+    }
+
+    /// Returns true if the filter leaves out a name of a directory.
+    fn leaves_out(&self, level: &Level, name: &CString, kind: FileType, path: &Path) -> bool {
+        let Some(filter) = &self.filter else { return false };
+        let is_dir = match kind {
+            FileType::Unknown => fs::statat(&level.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+            known => known == FileType::Directory,
+        };
+        let top = self.levels.first().unwrap_or(level);
+        !filter.takes(&top.path, path, is_dir)
     }
 
     /// Reads the inode at a name of a directory.
@@ -122,7 +167,11 @@ impl HostTree {
     ) -> Result<Event<FileContent>, CopyError> {
         let stat = fs::fstat(&fd).map_err(failed(path, "read attributes"))?;
         let xattrs = self.xattrs(HostObject::Open(fd.as_fd()));
-        let names = read_names(&fd).map_err(failed(path, "read directory"))?;
+        let names = if self.only.leaves_empty(stat.st_dev) {
+            Vec::new()
+        } else {
+            read_names(&fd).map_err(failed(path, "read directory"))?
+        };
         let entry = entry(name, path.to_path_buf(), Kind::Directory, &stat, xattrs);
         self.levels.push(Level { fd, path: path.to_path_buf(), names });
         Ok(Event::Enter(entry))
@@ -196,10 +245,15 @@ impl Source for HostTree {
             return Some(first);
         }
         let mut level = self.levels.pop()?;
-        let Some(Name { text: name, kind, .. }) = level.names.pop() else {
-            return Some(Event::Leave);
+        let (name, kind, path) = loop {
+            let Some(Name { text: name, kind, .. }) = level.names.pop() else {
+                return Some(Event::Leave);
+            };
+            let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
+            if !self.leaves_out(&level, &name, kind, &path) {
+                break (name, kind, path);
+            }
         };
-        let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
         let depth = self.levels.len();
         let next = self.look(level.fd.as_fd(), &name, kind, path, name.as_bytes());
         // Below the directory that `look` may just have entered.

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use userbtrfs_engine::api::{
-    Chunk, Dir, DirEntries, Error, FileKind, FileReader, Inode, TreeId, join_path,
+    Chunk, Dir, DirEntries, DirEntry, Error, FileKind, FileReader, Inode, TreeId, join_path,
 };
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     is_entry_name,
 };
 use crate::copy::error::{CopyError, source_error};
+use crate::copy::options::{CopyOptions, Filter};
 
 /// A walk through the files of an image.
 pub(in crate::copy) struct ImageTree {
@@ -25,6 +26,7 @@ pub(in crate::copy) struct ImageTree {
     levels: Vec<Level>,
     /// The subvolume to which the walk is limited.
     only: Option<TreeId>,
+    filter: Option<Filter>,
 }
 
 /// A directory that was entered and not left.
@@ -36,9 +38,10 @@ struct Level {
 
 impl ImageTree {
     /// Starts at an inode. With `one_subvolume`, other subvolumes are empty directories.
-    pub(in crate::copy) fn new(source: &Inode, path: PathBuf, one_subvolume: bool) -> Self {
-        let only = one_subvolume.then_some(source.id().subvolume);
-        Self { first: Some((source.clone(), path)), levels: Vec::new(), only }
+    pub(in crate::copy) fn new(source: &Inode, path: PathBuf, options: &CopyOptions) -> Self {
+        let only = options.one_subvolume.then_some(source.id().subvolume);
+        let filter = options.filter.clone();
+        Self { first: Some((source.clone(), path)), levels: Vec::new(), only, filter }
     }
 
     /// Returns the event of an inode; `open` opens it if it is a directory.
@@ -103,6 +106,15 @@ impl ImageTree {
     }
 }
 
+impl ImageTree {
+    /// Returns true if the filter leaves out an entry of the innermost directory.
+    fn leaves_out(&self, entry: &DirEntry, path: &Path) -> bool {
+        let (Some(filter), Some(top)) = (&self.filter, self.levels.first()) else { return false };
+        let is_dir = entry.kind() == Some(FileKind::Directory);
+        !filter.takes(&top.path, path, is_dir)
+    }
+}
+
 impl Source for ImageTree {
     type Content = ImageContent;
 
@@ -111,21 +123,26 @@ impl Source for ImageTree {
             let event = self.visit(&inode, path.clone(), b"", || inode.open_dir());
             return Some(or_failed(event, &path));
         }
-        let level = self.levels.last_mut()?;
-        let entry = match level.entries.next() {
-            None => {
-                self.levels.pop();
-                return Some(Event::Leave);
+        let (entry, path) = loop {
+            let level = self.levels.last_mut()?;
+            let entry = match level.entries.next() {
+                None => {
+                    self.levels.pop();
+                    return Some(Event::Leave);
+                }
+                Some(Ok(entry)) => entry,
+                Some(Err(error)) => return Some(Event::Failed(source_error(&level.path)(error))),
+            };
+            let path = join_path(level.path.as_os_str().as_bytes(), entry.name());
+            let path = PathBuf::from(OsString::from_vec(path));
+            if !self.leaves_out(&entry, &path) {
+                break (entry, path);
             }
-            Some(Ok(entry)) => entry,
-            Some(Err(error)) => return Some(Event::Failed(source_error(&level.path)(error))),
         };
-        let path = join_path(level.path.as_os_str().as_bytes(), entry.name());
-        let path = PathBuf::from(OsString::from_vec(path));
         if !is_entry_name(entry.name()) {
             return Some(Event::Failed(CopyError::Name { path }));
         }
-        let dir = level.dir.clone();
+        let dir = self.levels.last()?.dir.clone();
         let event = dir
             .follow(&entry)
             .and_then(|inode| self.visit(&inode, path.clone(), entry.name(), || dir.enter(&entry)));
