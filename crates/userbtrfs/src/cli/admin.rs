@@ -1,5 +1,6 @@
 //! The verbs on a filesystem or a mount: mkfs, mount, log, dump, stats and the like.
 
+pub(in crate::cli) mod df;
 pub(in crate::cli) mod dump;
 pub(in crate::cli) mod filesystem;
 pub(in crate::cli) mod log;

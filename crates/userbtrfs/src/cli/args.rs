@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use super::host::image::ImageArgs;
 use super::sizes::size;
+use super::verbs::filter::FilterArgs;
 
 /// The heading of the global options in the help.
 pub(super) const GLOBAL: &str = "Global options";
@@ -91,15 +92,29 @@ pub(crate) enum DirectIo {
 #[command(disable_help_flag = true)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of ls")]
 pub(crate) struct LsArgs {
-    /// Paths to list
-    #[arg(default_value = "/")]
+    /// Paths to list, which may have the wildcards *, ? and [ [default: /]
     pub(crate) paths: Vec<OsString>,
     /// Show attributes
     #[arg(short)]
     pub(crate) long: bool,
     /// Include names that start with a dot
-    #[arg(short)]
+    #[arg(short, visible_short_alias = 'A')]
     pub(crate) all: bool,
+    /// List directories themselves, not their contents
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// Sort by time of modification, newest first
+    #[arg(short, overrides_with = "by_size")]
+    pub(crate) time: bool,
+    /// Sort by size, largest first
+    #[arg(short = 'S', overrides_with = "time")]
+    pub(crate) by_size: bool,
+    /// Reverse the order
+    #[arg(short, long)]
+    pub(crate) reverse: bool,
+    /// List one name on each line (always so)
+    #[arg(short = '1')]
+    one_per_line: bool,
     /// With -l, show sizes with a suffix, such as 1.5M
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
@@ -119,23 +134,88 @@ pub(crate) struct PathsArgs {
 }
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of find")]
 pub(crate) struct FindArgs {
-    /// Path to start at
-    #[arg(default_value = "/")]
-    pub(crate) path: OsString,
+    /// Paths to start at [default: /]
+    pub(crate) paths: Vec<OsString>,
     /// End each path with NUL, not with a newline
     #[arg(short = '0', long)]
     pub(crate) print0: bool,
+    /// End each path with a newline (default)
+    #[arg(long, hide = true)]
+    print: bool,
+    /// Only names that match PATTERN, with the wildcards *, ? and [
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<OsString>,
+    /// Like --name, but the case of ASCII letters is ignored
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) iname: Option<OsString>,
+    /// Only paths that match PATTERN, whose wildcards also match slashes
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) path: Option<OsString>,
+    /// Only these types: f, d, l, b, c, p, s
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
+    pub(crate) kinds: Vec<KindArg>,
+    /// Only empty files and directories
+    #[arg(long)]
+    pub(crate) empty: bool,
+    /// Descend at most N levels
+    #[arg(long, value_name = "N")]
+    pub(crate) maxdepth: Option<usize>,
+    /// Only paths at least N levels below the start
+    #[arg(long, value_name = "N")]
+    pub(crate) mindepth: Option<usize>,
+    /// Do not descend into other subvolumes
+    #[arg(short = 'x', long = "xdev", alias = "mount", alias = "one-subvolume")]
+    pub(crate) one_subvolume: bool,
+}
+
+/// Options of cp(1) that `get` and `put` accept, since they always copy so.
+#[derive(clap::Args)]
+pub(crate) struct ArchiveArgs {
+    /// Copy trees with all attributes (always so)
+    #[arg(
+        short,
+        long,
+        visible_short_alias = 'r',
+        short_alias = 'R',
+        alias = "recursive",
+        overrides_with = "archive"
+    )]
+    archive: bool,
+}
+
+/// A type of files, by the letter of find(1).
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    /// Regular files
+    F,
+    /// Directories
+    D,
+    /// Symbolic links
+    L,
+    /// Block devices
+    B,
+    /// Character devices
+    C,
+    /// Pipes
+    P,
+    /// Sockets
+    S,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct GetArgs {
-    /// Sources, then a directory or a new name
+    /// Sources, which may have the wildcards *, ? and [, then a directory or a new name
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
     /// Skip subvolumes below the sources
-    #[arg(short = 'x', long)]
+    #[arg(short = 'x', long, visible_alias = "one-file-system")]
     pub(crate) one_subvolume: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    #[command(flatten)]
+    archive: ArchiveArgs,
     /// Number of files to copy in parallel
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<usize>,

@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Result;
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use userbtrfs::Quoted;
 
@@ -57,9 +58,21 @@ impl<W: Write> JsonList<W> {
 }
 
 /// Returns a name or path for JSON: the text itself if it is valid UTF-8, else with escaped bytes.
+///
+/// The text of a name that holds a backslash may equal an escape; [`with_name`] tells them apart.
 pub(crate) fn json_name(name: &[u8]) -> String {
     match str::from_utf8(name) {
         Ok(text) => text.to_owned(),
         Err(_) => Quoted(name).to_string(),
     }
+}
+
+/// Returns a JSON object with a name or path in it under a key. If it is not valid UTF-8, another
+/// key with the suffix `_hex` has its bytes.
+pub(crate) fn with_name(mut document: Value, key: &str, name: &[u8]) -> Value {
+    document[key] = json!(json_name(name));
+    if str::from_utf8(name).is_err() {
+        document[format!("{key}_hex")] = json!(HEXLOWER.encode(name));
+    }
+    document
 }

@@ -49,11 +49,11 @@ pub(crate) fn each_inode(
     filesystem: &Filesystem,
     paths: &[OsString],
     traversal: Traversal,
-    visit: impl Fn(&[u8], &Inode) -> Result<()>,
+    mut visit: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<ExitCode> {
     let failures = ExitStatus::default();
     for path in paths {
-        let top = || -> Result<()> {
+        let mut top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
             let inode = if traversal.follow {
                 filesystem.lookup(bytes)?
@@ -62,7 +62,7 @@ pub(crate) fn each_inode(
             };
             visit(bytes, &inode)?;
             if traversal.recursive && inode.metadata()?.is_dir() {
-                below(filesystem, bytes, &failures, &visit)?;
+                below(filesystem, bytes, &failures, &mut visit)?;
             }
             Ok(())
         };
@@ -75,10 +75,10 @@ fn below(
     filesystem: &Filesystem,
     path: &[u8],
     failures: &ExitStatus,
-    visit: impl Fn(&[u8], &Inode) -> Result<()>,
+    visit: &mut impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     // The slash names the directory even if the path is a link.
-    for met in filesystem.walk([path, b"/"].concat())?.skip(1) {
+    for met in filesystem.walk(join_path(path, b""))?.skip(1) {
         let done = met.map_err(anyhow::Error::from).and_then(|met| {
             visit(&met.path, &met.inode).with_context(|| Quoted(&met.path).to_string())
         });

@@ -2,6 +2,8 @@
 //!
 //! 1. The changes of a verb are committed once, at its end, even if a part of them failed.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +22,10 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// The path of the image.
     pub(crate) image: PathBuf,
+    /// The directory at which verbs start if no path is given.
+    pub(crate) start: OsString,
+    /// True if stdin holds no commands, so that a verb may read it.
+    pub(crate) may_read_stdin: bool,
     /// The generation of the last commit when the verb began.
     generation: u64,
 }
@@ -67,7 +73,14 @@ impl Session {
         }
         let generation = filesystem.superblock().generation;
         let image = root.image.image.clone();
-        Ok(Self { global: global.clone(), filesystem, name, image, generation })
+        let start = "/".into();
+        let global = global.clone();
+        Ok(Self { global, filesystem, name, image, start, may_read_stdin: true, generation })
+    }
+
+    /// Returns the paths that were given, or the directory at which verbs start.
+    pub(crate) fn paths_or_start<'a>(&self, paths: &'a [OsString]) -> Cow<'a, [OsString]> {
+        if paths.is_empty() { vec![self.start.clone()].into() } else { paths.into() }
     }
 
     /// Begins another verb.

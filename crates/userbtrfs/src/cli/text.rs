@@ -1,6 +1,7 @@
 //! Modes, times, sizes and paths as text.
 
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 
 use data_encoding::HEXLOWER;
 use jiff::{Timestamp as Instant, tz::TimeZone};
@@ -51,32 +52,45 @@ pub(crate) fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Returns a time to the minute, in UTC, or in seconds if it is beyond the calendar.
+/// The time zone of the times that are printed: that of `TZ`, or of the machine.
+static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
+
+/// Returns the time zone of times on the command line and in the output.
+pub(crate) fn zone() -> TimeZone {
+    ZONE.clone()
+}
+
+/// Returns a time to the minute, in the local zone, or in seconds if it is beyond the calendar.
 pub(crate) fn time(time: Timestamp) -> String {
     calendar(time, "%Y-%m-%d %H:%M").unwrap_or_else(|| time.sec.to_string())
 }
 
-/// Returns a time to the second, in UTC, or in seconds if it is beyond the calendar.
+/// Returns a time to the second, in the local zone, or in seconds if it is beyond the calendar.
 pub(crate) fn time_to_seconds(time: Timestamp) -> String {
     calendar(time, "%Y-%m-%d %H:%M:%S").unwrap_or_else(|| time.sec.to_string())
 }
 
-/// Returns a time to the second with its zone, as `date +%F %T %z` prints it in UTC.
+/// Returns a time to the second with its zone, as `date "+%F %T %z"` prints it.
 pub(crate) fn time_in_zone(time: Timestamp) -> String {
-    calendar(time, "%Y-%m-%d %H:%M:%S +0000").unwrap_or_else(|| time.sec.to_string())
+    calendar(time, "%Y-%m-%d %H:%M:%S %z").unwrap_or_else(|| time.sec.to_string())
 }
 
-/// Returns a time to the nanosecond, in UTC, or in seconds if it is beyond the calendar.
+/// Returns a time to the nanosecond, in the local zone, or in seconds if it is beyond the calendar.
 pub(crate) fn time_exact(time: Timestamp) -> String {
-    match calendar(time, "%Y-%m-%d %H:%M:%S") {
-        Some(text) => format!("{text}.{:09} +0000", time.nsec),
+    let day = calendar(time, "%Y-%m-%d %H:%M:%S");
+    match day.zip(calendar(time, "%z")) {
+        Some((text, zone)) => format!("{text}.{:09} {zone}", time.nsec),
         None => time.to_string(),
     }
 }
 
 fn calendar(time: Timestamp, format: &str) -> Option<String> {
+    in_zone(time, zone(), format)
+}
+
+fn in_zone(time: Timestamp, zone: TimeZone, format: &str) -> Option<String> {
     let instant = Instant::from_second(time.sec).ok()?;
-    Some(instant.to_zoned(TimeZone::UTC).strftime(format).to_string())
+    Some(instant.to_zoned(zone).strftime(format).to_string())
 }
 
 /// Returns a size with a binary suffix, as btrfs-progs prints it.
@@ -131,10 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn times_are_utc_and_survive_any_number() {
+    fn times_have_a_zone_and_survive_any_number() {
         let at = |sec| Timestamp { sec, nsec: 5 };
-        assert_eq!(time_exact(at(0)), "1970-01-01 00:00:00.000000005 +0000");
-        assert_eq!(time(at(-1)), "1969-12-31 23:59");
+        let shown = |sec, zone| in_zone(at(sec), zone, "%Y-%m-%d %H:%M %z");
+        assert_eq!(shown(-1, TimeZone::UTC).unwrap(), "1969-12-31 23:59 +0000");
+        let east = TimeZone::posix("<+0530>-5:30").unwrap();
+        assert_eq!(shown(0, east).unwrap(), "1970-01-01 05:30 +0530");
+        assert!(time_exact(at(0)).contains(":00.000000005 "));
         assert_eq!(time(at(i64::MAX)), i64::MAX.to_string());
     }
 }

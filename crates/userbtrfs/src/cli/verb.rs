@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Arg, Command, Parser, Subcommand};
 
+use super::admin::df as mounted_df;
 use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
 use super::session::{Access, RunVerb, Session};
@@ -25,9 +26,13 @@ use super::verbs::mkdir::MkdirArgs;
 use super::verbs::mv::MvArgs;
 use super::verbs::put::PutArgs;
 use super::verbs::rm::RmArgs;
+use super::verbs::rmdir::RmdirArgs;
 use super::verbs::setfattr::SetfattrArgs;
+use super::verbs::stat::StatArgs;
+use super::verbs::touch::TouchArgs;
+use super::verbs::tree::TreeArgs;
 use super::verbs::truncate::TruncateArgs;
-use super::verbs::{cat, df, find, get, ls, stat};
+use super::verbs::{cat, df, find, get, ls};
 
 /// The arguments for the image, and those of a verb.
 #[derive(clap::Args)]
@@ -58,6 +63,8 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     Cat(WithImage<R, CatArgs>),
     /// List all paths below a path, one per line
     Find(WithImage<R, FindArgs>),
+    /// Draw the tree below a path
+    Tree(WithImage<R, TreeArgs>),
     /// Show space usage by block group type
     Df(WithImage<R, DfArgs>),
     /// Copy trees out, as `cp -a` does
@@ -70,6 +77,10 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     Mkdir(WithImage<W, MkdirArgs>),
     /// Remove files and directories
     Rm(WithImage<W, RmArgs>),
+    /// Remove empty directories
+    Rmdir(WithImage<W, RmdirArgs>),
+    /// Set the times of files; create missing files
+    Touch(WithImage<W, TouchArgs>),
     /// Rename files
     Mv(WithImage<W, MvArgs>),
     /// Make hard links or symbolic links
@@ -92,12 +103,6 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct StatArgs {
-    #[command(flatten)]
-    paths: PathsArgs,
-}
-
-#[derive(clap::Args)]
 pub(crate) struct CatArgs {
     #[command(flatten)]
     paths: PathsArgs,
@@ -111,12 +116,15 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
             Self::Stat(verb) => reads(verb),
             Self::Cat(verb) => reads(verb),
             Self::Find(verb) => reads(verb),
+            Self::Tree(verb) => reads(verb),
             Self::Df(verb) => reads(verb),
             Self::Get(verb) => reads(verb),
             Self::Put(verb) => writes(verb),
             Self::Cp(verb) => writes(verb),
             Self::Mkdir(verb) => writes(verb),
             Self::Rm(verb) => writes(verb),
+            Self::Rmdir(verb) => writes(verb),
+            Self::Touch(verb) => writes(verb),
             Self::Mv(verb) => writes(verb),
             Self::Ln(verb) => writes(verb),
             Self::Chmod(verb) => writes(verb),
@@ -160,7 +168,6 @@ macro_rules! readers {
 
 readers! {
     LsArgs => ls::run,
-    StatArgs => |session, args: &StatArgs| stat::run(session, &args.paths),
     CatArgs => |session, args: &CatArgs| cat::run(session, &args.paths),
     FindArgs => find::run,
     DfArgs => df::run,
@@ -190,11 +197,56 @@ pub(crate) fn with_usages(command: Command, program: &str, image: &str) -> Comma
         let usage = format!("{program}{verb} [OPTIONS] {image}<{paths}>... <DEST>");
         command.mut_subcommand(verb, |verb| verb.override_usage(usage))
     };
-    WITH_DESTINATION.into_iter().fold(command, usage)
+    WITH_DESTINATION.into_iter().fold(command, usage);
+    let words = with_long_predicates(words, !program.is_empty())
+}
+
+/// The predicates of find(1), whose names are long and have one dash.
+const PREDICATES: [&str; 11] = [
+    "-name",
+    "-iname",
+    "-path",
+    "-type",
+    "-maxdepth",
+    "-mindepth",
+    "-empty",
+    "-print",
+    "-print0",
+    "-xdev",
+    "-mount",
+];
+
+/// Returns a command line in which the predicates of `find` have two dashes, as the parser has
+/// them. With `has_program` the first word is the name of the program.
+fn with_long_predicates(
+    words: impl IntoIterator<Item = OsString>,
+    has_program: bool,
+) -> Vec<OsString> {
+    let mut words: Vec<_> = words.into_iter().collect();
+    let mut is_value = has_program;
+    let is_verb = |word: &OsString| {
+        let is_other = std::mem::take(&mut is_value) || word.as_encoded_bytes().starts_with(b"-");
+        is_value = word == "--format";
+        !is_other
+    };
+    let Some(verb) = words.iter().position(is_verb).filter(|verb| words[*verb] == "find") else {
+        return words;
+    };
+    for word in &mut words[verb + 1..] {
+        if PREDICATES.iter().any(|predicate| *word == **predicate) {
+            *word = OsString::from(format!("-{}", word.display()));
+        }
+    }
+    words
 }
 
 /// Opens the image, runs a verb, and closes the image.
 pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Result<ExitCode> {
+    if let FileVerb::Df(WithImage { image, verb }) = verb
+        && let Some(mount) = mounted_df::mount_of(&image.image.image)
+    {
+        return mounted_df::run(global, verb, &mount);
+    }
     let (image, verb) = verb.parts();
     let session = match image {
         Image::Read(root) => Session::open(global, root, Access::Read)?,

@@ -49,7 +49,8 @@ fn mv_renames_files() {
     made.does("mv --exchange", &["/a", "/b"]);
     assert!(made.paths().contains(&"/b/d".to_owned()));
     assert_says(&made.verb("mv", &["/b", "/b/d"]).bad(), &["/b: a directory cannot be"]);
-    assert_says(&made.verb("mv -n", &["/b/f", "/b/g"]).bad(), &["/b/g: file exists"]);
+    made.does("mv -n", &["/b/f", "/b/g"]);
+    assert!(made.paths().contains(&"/b/f".to_owned()));
     assert_says(&made.verb("mv", &["/b/f", "/b/g", "/x"]).bad(), &["/x: not a directory"]);
     made.does("mv -T", &["/b", "/a"]);
     made.does("mv", &["/a/f", "/a/g"]);
@@ -103,7 +104,8 @@ fn permissions_and_owners_change() {
     for bad in [&["9000", "/a"][..], &["u+q", "/a"]] {
         assert_eq!(made.verb("chmod", bad).code, Some(1));
     }
-    assert_eq!(made.verb("chown", &["root", "/a"]).code, Some(1));
+    let said = made.verb("chown", &["no such user", "/a"]).bad();
+    assert_says(&said, &["invalid user: 'no such user'"]);
     made.judge();
 }
 
@@ -177,7 +179,7 @@ fn write_without_write_access_is_refused() {
     let open = made.open_for_writing();
     assert_says(
         &made.verb("mkdir", &["/a"]).bad(),
-        &["image", "is locked: open for writing or mounted"],
+        &["image: in use by another userbtrfs (open for writing or mounted)"],
     );
     open.close().unwrap();
     let only_read = made.open();

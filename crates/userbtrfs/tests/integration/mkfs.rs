@@ -120,13 +120,13 @@ fn failed_mkfs_leaves_an_empty_file_empty() {
 }
 
 #[test]
-fn size_that_differs_from_an_existing_image_is_refused() {
+fn size_that_differs_from_an_existing_image_is_refused_without_force() {
     let place = Place::new();
     File::create(place.image()).unwrap();
     place.mkfs(&["--size", "100M"]).good();
     place.mkfs(&["-f", "--size", "100M"]).good();
-    let said = place.mkfs(&["-f", "--size", "200M"]).bad();
-    assert!(said.contains("--size"), "{said}");
+    let said = place.mkfs(&["--size", "200M"]).bad();
+    assert!(said.contains("use --force to overwrite"), "{said}");
     assert_eq!(fs::metadata(place.image()).unwrap().len(), 100 << 20);
 }
 

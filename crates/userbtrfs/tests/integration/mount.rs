@@ -274,7 +274,7 @@ fn read_only_mount_and_writer_refuse_each_other() {
     site.made.verb("mount -o ro", &[second]).good();
     let said = site.made.verb("mkdir", &["/a"]).bad();
     assert!(
-        said.contains("image") && said.contains("is locked: open for writing or mounted"),
+        said.contains("image: in use by another userbtrfs (a mount at ") && said.contains("point)"),
         "{said}"
     );
     let said = site.made.verb("mount", &[second]).bad();

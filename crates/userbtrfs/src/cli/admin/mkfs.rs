@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
+use nix::unistd::{getegid, geteuid};
 use serde_json::json;
 use userbtrfs::device::{Device, FileDevice, FileOptions};
 use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
-use userbtrfs::{OpenOptions, Profile, Quoted};
+use userbtrfs::{OpenOptions, Profile, Quoted, mkfs};
 
 use crate::cli::admin::rootdir;
 use crate::cli::args::{Format, Global};
@@ -23,17 +24,18 @@ use crate::cli::compression::CompressArg;
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::signals::{Interrupted, Signals};
 use crate::cli::output::{print_json, stdout};
+use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::report::ignore_closed_pipe;
 use crate::cli::sizes::size as parse_size;
 use crate::cli::text;
-use crate::cli::verbs::chown::Owner;
 
 #[derive(clap::Args)]
 pub(crate) struct MkfsArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// Size of a new file [default with --rootdir: 1.5 times the content]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Size of a new file, or with --force of an existing one [default with --rootdir: 1.5 times the
+    /// content]
+    #[arg(short = 'b', long, alias = "byte-count", value_name = "SIZE", value_parser = parse_size)]
     pub(crate) size: Option<u64>,
     /// Label
     #[arg(short = 'L', long)]
@@ -54,7 +56,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short, long, value_enum, value_name = "PROFILE")]
     pub(crate) data: Option<ProfileArg>,
     /// Features to enable, or disable with ^: mixed-bg, block-group-tree, free-space-tree
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(short = 'O', long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
     /// Copy the content of DIR; if that fails no filesystem is made (one overwritten by --force is
     /// lost)
@@ -63,10 +65,10 @@ pub(crate) struct MkfsArgs {
     /// Compress the copied data with this algorithm: zlib, lzo, zstd or no
     #[arg(long, value_name = "ALGO[:LEVEL]", requires = "rootdir")]
     pub(crate) compress: Option<CompressArg>,
-    /// Owner of the root directory and of all copied files: UID, UID:GID or :GID [default: root, or
-    /// as in DIR]
+    /// Owner of the root directory and of all copied files, by name or number: USER, USER:GROUP,
+    /// USER: or :GROUP [default: root, or as in DIR]
     #[arg(long)]
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<OwnerArg>,
     /// (not supported)
     #[arg(long, hide = true)]
     pub(crate) shrink: bool,
@@ -76,6 +78,9 @@ pub(crate) struct MkfsArgs {
     /// Discard the whole device first (an image file becomes one hole)
     #[arg(long)]
     pub(crate) discard: bool,
+    /// Do not discard (default)
+    #[arg(short = 'K', long, conflicts_with = "discard")]
+    nodiscard: bool,
 }
 
 /// A checksum algorithm.
@@ -103,7 +108,7 @@ pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let superblock = on_file(global, args, &options).with_context(|| args.image.name())?;
     ignore_closed_pipe(match global.format {
         _ if global.quiet => Ok(()),
-        Format::Text => print(&superblock),
+        Format::Text => print(args, &superblock),
         Format::Json => print_json("mkfs", &document(&superblock)),
     })?;
     Ok(ExitCode::SUCCESS)
@@ -126,7 +131,7 @@ fn options(args: &MkfsArgs) -> Result<Options> {
     }
     options.label = args.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec());
     options.fsid = args.uuid;
-    let owner = args.owner.unwrap_or_default();
+    let owner = owner(args)?;
     options.owner = (owner.uid.unwrap_or(0), owner.gid.unwrap_or(0));
     options.checksum = checksum(args.csum);
     options.block_group_tree = features.block_group_tree;
@@ -134,6 +139,11 @@ fn options(args: &MkfsArgs) -> Result<Options> {
     options.force = args.force;
     options.discard = args.discard;
     Ok(options)
+}
+
+/// Returns the numbers of `--owner`.
+fn owner(args: &MkfsArgs) -> Result<Owner> {
+    args.owner.as_ref().map_or(Ok(Owner::default()), |owner| owner.resolve(&Names::Machine))
 }
 
 /// The features that can be chosen.
@@ -276,9 +286,29 @@ fn size_of_empty(args: &MkfsArgs, options: &Options, metadata: &Metadata) -> Res
         size.map_or(Ok(()), check_size)?;
         return Ok(size);
     }
-    let fits = args.size.is_none_or(|size| metadata.is_file() && metadata.len() == size);
-    ensure!(fits, "file exists; --size only applies to new files");
-    Ok(None)
+    let Some(size) = args.size else { return Ok(None) };
+    ensure!(metadata.is_file(), "not a regular file; its size cannot be set");
+    if metadata.len() == size {
+        return Ok(None);
+    }
+    ensure!(args.force, "file exists and has another size (use --force to overwrite)");
+    check_size(size)?;
+    replace(args, options, size)?;
+    Ok(Some(size))
+}
+
+/// Makes an existing image an empty file, so that it can get a new size. Fails before that if the
+/// image is in use, or if no filesystem of that size can be made with the options.
+fn replace(args: &MkfsArgs, options: &Options, size: u64) -> Result<()> {
+    let image = &args.image.image;
+    if let Some(option) = args.image.given_option().filter(|option| *option != "--no-lock") {
+        bail!("{option} excludes a new size");
+    }
+    let writable = FileOptions { writable: true, ..args.image.file_options() };
+    // Another process that opens the image after this finds no filesystem in it.
+    let _lock = FileDevice::open(image, writable)?;
+    mkfs::check(options, size)?;
+    Ok(File::options().write(true).open(image)?.set_len(0)?)
 }
 
 /// Makes the filesystem and copies the content; the image stays open and locked all the time.
@@ -301,7 +331,7 @@ fn make_and_fill(
     let superblock = make(&*device, options)?;
     let check_stopped =
         || if stop.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) };
-    let owner = args.owner.unwrap_or_default();
+    let owner = owner(args)?;
     let mut open = OpenOptions::new();
     open.write(true).commit_seconds(0).discard(args.discard);
     open.compress(args.compress.and_then(CompressArg::option));
@@ -314,7 +344,7 @@ fn make_and_fill(
     })
 }
 
-fn print(superblock: &Superblock) -> Result<()> {
+fn print(args: &MkfsArgs, superblock: &Superblock) -> Result<()> {
     let mut out = stdout();
     writeln!(out, "Label:              {}", Quoted(&superblock.label))?;
     writeln!(out, "UUID:               {}", superblock.fsid)?;
@@ -322,6 +352,12 @@ fn print(superblock: &Superblock) -> Result<()> {
     writeln!(out, "Sector size:        {}", superblock.sectorsize)?;
     writeln!(out, "Filesystem size:    {}", text::size(superblock.total_bytes))?;
     writeln!(out, "Checksum:           {}", superblock.checksum_kind)?;
+    let user = geteuid();
+    if args.owner.is_none() && args.rootdir.is_none() && !user.is_root() {
+        let group = getegid();
+        writeln!(out, "Owner:              root; only root can write to it when it is mounted")?;
+        writeln!(out, "                    (use --owner {user}:{group} to change that)")?;
+    }
     out.flush()?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
 use crate::cli::args::{Format, Global};
-use crate::cli::verbs::chown::Owner;
+use crate::cli::owners::Owner;
 use crate::cli::verbs::copy_target::copy;
 
 /// Copies the content of `dir` into the new filesystem. If a part of it cannot be copied, the

@@ -5,7 +5,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, anyhow};
-use userbtrfs::device::{Device as _, DeviceError, FileDevice, FileOptions, Region, partitions};
+use userbtrfs::device::{
+    Device as _, DeviceError, FileDevice, FileOptions, Region, mount_of_holder, partitions,
+};
+use userbtrfs::mkfs::{BTRFS, content};
+use userbtrfs::mount::control::mount_point;
 use userbtrfs::{OpenError, OpenOptions, SuperblockMirrorError};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
 use userbtrfs_volume::read_superblock_copy;
@@ -72,6 +76,11 @@ impl ImageArgs {
         {
             return anyhow!("{}: {text}", self.name());
         }
+        if is_without_superblock(&error)
+            && let Some(content) = self.foreign_content()
+        {
+            return anyhow!("{}: not a btrfs filesystem (it holds {content})", self.name());
+        }
         if is_of_replay(&error) {
             let hint = "\"log salvage\" skips what is damaged, and --no-log-replay, or the mount \
                         options ro,nologreplay, read without the log";
@@ -80,6 +89,14 @@ impl ImageArgs {
         let error = match find_device_error(&error) {
             Some(DeviceError::NoLocks { .. }) => {
                 anyhow!("{error} (--no-lock opens it without a lock)")
+            }
+            Some(DeviceError::Locked { .. }) => {
+                let point = mount_of_holder(&self.image).and_then(mount_point);
+                let holder = point.map_or_else(
+                    || "open for writing or mounted".to_owned(),
+                    |point| format!("a mount at {}", point.display()),
+                );
+                anyhow!("in use by another userbtrfs ({holder})")
             }
             _ => error,
         };
@@ -110,6 +127,12 @@ impl ImageArgs {
                 format!("has a partition table; partitions {list} hold btrfs (--partition N)")
             }
         })
+    }
+
+    /// Returns a description of the content of the image, if it is known and no btrfs filesystem.
+    fn foreign_content(&self) -> Option<&'static str> {
+        let device = FileDevice::open(&self.image, self.file_options()).ok()?;
+        content(&device).ok()?.filter(|found| *found != BTRFS)
     }
 
     fn holds_btrfs(&self, number: u32) -> bool {

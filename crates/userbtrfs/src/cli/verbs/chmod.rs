@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use userbtrfs::{Attributes, Quoted};
 
+use crate::cli::globs::expand_all;
 use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::report::progress;
 use crate::cli::session::{RunVerb, Session};
@@ -32,7 +33,8 @@ impl RunVerb for ChmodArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let traversal = Traversal { recursive: self.recursive, follow: true };
         let umask = umask();
-        each_inode(&session.filesystem, &self.paths, traversal, |path, inode| {
+        let paths = expand_all(&session.filesystem, &self.paths);
+        each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             let found = inode.metadata()?;
             if found.is_symlink() {
                 return Ok(());
@@ -92,7 +94,7 @@ enum How {
 
 impl Mode {
     /// Returns the changed permissions.
-    fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
+    pub(in crate::cli) fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
             // As in coreutils, fewer than five digits keep the set-id bits of a directory.
             Self::Octal { bits, is_long: false } if is_dir => bits | (mode & 0o6000),
@@ -183,7 +185,7 @@ fn how(sign: char) -> How {
 }
 
 /// Returns the umask of this process, as `/proc/self/status` shows it; 0 if that cannot be read.
-fn umask() -> u32 {
+pub(in crate::cli) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0)
@@ -213,7 +215,7 @@ impl FromStr for Mode {
 }
 
 /// Parses permissions in octal.
-pub(in crate::cli) fn octal(text: &str) -> Result<u32, String> {
+fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= ALL);
     mode.ok_or_else(|| "not an octal mode".to_owned())
 }

@@ -84,12 +84,17 @@ impl Place {
 }
 
 impl<'a> Target<'a> {
-    /// Splits the destination, which is the last path, from the sources, and opens it.
+    /// Splits the destination, which is the last path, from the sources, and opens it. With
+    /// `never_into` it is the new name even if it is a directory.
     pub(in crate::cli) fn split(
         filesystem: &'a Filesystem,
         paths: &'a [OsString],
+        never_into: bool,
     ) -> Result<(&'a [OsString], Self)> {
         let (sources, destination) = Destination::split_by(paths, |path| {
+            if never_into {
+                return Ok(None);
+            }
             match filesystem.open_dir(path.as_encoded_bytes()) {
                 Ok(dir) => Ok(Some(dir)),
                 Err(Error::NotFound | Error::NotADirectory) => Ok(None),
@@ -138,6 +143,7 @@ impl<'a> Target<'a> {
             };
             let metadata = found.metadata()?;
             if !metadata.is_symlink() {
+                ensure!(!metadata.is_dir(), "{}: is a directory", self.shown());
                 ensure!(metadata.is_file(), "{}: not a regular file", self.shown());
                 return Ok(path);
             }

@@ -1,6 +1,5 @@
 //! `cp`: copies files and trees within the image.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -11,12 +10,22 @@ use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
+use crate::cli::verbs::destination::DestinationArgs;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of cp")]
 pub(crate) struct CpArgs {
-    /// Sources, then a directory or a new name
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    paths: Vec<OsString>,
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Skip files that exist
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Replace existing files that cannot be opened (existing files are always replaced)
+    #[arg(short, long)]
+    force: bool,
+    /// Do not descend into other subvolumes
+    #[arg(short = 'x', long, visible_alias = "one-subvolume")]
+    one_file_system: bool,
     /// Copy directories recursively; copy links as links
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
@@ -52,7 +61,9 @@ enum When {
 impl RunVerb for CpArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
-        let (sources, target) = Target::split(filesystem, &self.paths)?;
+        let paths = self.destination.expanded_paths(filesystem)?;
+        let plain = self.destination.no_target_directory;
+        let (sources, target) = Target::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
         let copied = copy("cp", &session.global, self.options(), true, |copier, report| {
             for source in sources {
@@ -85,7 +96,13 @@ impl CpArgs {
             When::Always => Reflink::Always,
             When::Never => Reflink::Never,
         };
-        CopyOptions { keep, reflink, ..CopyOptions::default() }
+        CopyOptions {
+            keep,
+            reflink,
+            no_clobber: self.no_clobber,
+            one_subvolume: self.one_file_system,
+            ..CopyOptions::default()
+        }
     }
 
     /// Returns the inode of a source.

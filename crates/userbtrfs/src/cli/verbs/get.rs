@@ -11,7 +11,8 @@ use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
-use crate::cli::paths::{Destination, Placement};
+use crate::cli::globs::expand_all;
+use crate::cli::paths::{Destination, Placement, last_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
@@ -21,8 +22,15 @@ use crate::cli::verbs::copy_target::copy;
 pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let dir_at = |path: &OsStr| Ok(Path::new(path).is_dir().then_some(()));
-    let (sources, destination) = Destination::split_by(&args.paths, dir_at)?;
-    let mut options = CopyOptions { one_subvolume: args.one_subvolume, ..CopyOptions::default() };
+    let (patterns, _) = Destination::split_by(&args.paths, |_| Ok(Some(())))?;
+    let mut paths = expand_all(filesystem, patterns);
+    paths.extend(args.paths.last().cloned());
+    let (sources, destination) = Destination::split_by(&paths, dir_at)?;
+    let mut options = CopyOptions {
+        one_subvolume: args.one_subvolume,
+        filter: args.filter.filter(),
+        ..CopyOptions::default()
+    };
     options.workers = args.jobs.unwrap_or(options.workers);
     let failures = ExitStatus::default();
     let code = copy("get", &session.global, options, true, |copier, report| {
@@ -33,6 +41,13 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
             let target = target(destination.path(), placement)?;
             let copied = || -> Result<()> {
                 let inode = filesystem.lookup_no_follow(path)?;
+                if let Some(name) = last_name(path)
+                    && !args
+                        .filter
+                        .takes(Path::new(OsStr::from_bytes(name)), inode.metadata()?.is_dir())
+                {
+                    return Ok(());
+                }
                 // A missing destination that ends with a slash is accepted only for a directory.
                 if is_new && ends_with_slash(&target) && !inode.metadata()?.is_dir() {
                     bail!("{}: not a directory", shown(destination.path()));

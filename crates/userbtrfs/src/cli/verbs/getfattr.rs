@@ -10,8 +10,9 @@ use serde_json::json;
 use userbtrfs::{Filesystem, Inode, Quoted};
 
 use crate::cli::args::Format;
-use crate::cli::output::{JsonList, json_name, stdout};
-use crate::cli::paths::each;
+use crate::cli::globs::expand_all;
+use crate::cli::output::{JsonList, json_name, stdout, with_name};
+use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding;
 use crate::cli::verbs::encoding::encode;
@@ -33,6 +34,9 @@ pub(crate) struct GetfattrArgs {
     /// Print values only
     #[arg(long)]
     only_values: bool,
+    /// Show everything below directories too, except symbolic links without --no-dereference
+    #[arg(short = 'R', long)]
+    recursive: bool,
     /// Paths inside the image
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -68,7 +72,7 @@ impl RunVerb for GetfattrArgs {
                         (json_name(name), json!(self.shown(value)))
                     };
                     let xattrs: serde_json::Map<_, _> = xattrs.iter().map(one).collect();
-                    list.add(&json!({ "path": json_name(path), "xattrs": xattrs }))
+                    list.add(&with_name(json!({ "xattrs": xattrs }), "path", path))
                 })?;
                 list.end()?;
                 Ok(code)
@@ -83,13 +87,15 @@ impl GetfattrArgs {
         filesystem: &Filesystem,
         mut show: impl FnMut(&[u8], &Xattrs) -> Result<()>,
     ) -> Result<ExitCode> {
-        each(&self.paths, |path| {
-            let inode = if self.no_dereference {
-                filesystem.lookup_no_follow(path)?
-            } else {
-                filesystem.lookup(path)?
-            };
-            show(path, &self.wanted(&inode)?)
+        let follow = !self.no_dereference;
+        let traversal = Traversal { recursive: self.recursive, follow };
+        let paths = expand_all(filesystem, &self.paths);
+        each_inode(filesystem, &paths, traversal, |path, inode| {
+            // One below a directory: a path that is a link was followed.
+            if self.recursive && follow && inode.metadata()?.is_symlink() {
+                return Ok(());
+            }
+            show(path, &self.wanted(inode)?)
         })
     }
 

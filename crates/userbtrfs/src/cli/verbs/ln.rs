@@ -3,43 +3,94 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use userbtrfs::Quoted;
+use anyhow::{Context as _, Result, bail};
+use userbtrfs::{Error, Filesystem, Quoted};
 
 use crate::cli::paths::{Destination, with_path};
-use crate::cli::report::ExitStatus;
+use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
+use crate::cli::verbs::destination::DestinationArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct LnArgs {
-    /// Targets, then a directory or a new name
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    paths: Vec<OsString>,
+    #[command(flatten)]
+    destination: DestinationArgs,
     /// Make symbolic links; targets are stored as given
     #[arg(short, long)]
     symbolic: bool,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Treat DEST as a normal file name if it is a symbolic link
+    #[arg(short, long)]
+    no_dereference: bool,
 }
 
 impl RunVerb for LnArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
-        let (targets, destination) = Destination::split(filesystem, &self.paths, false)?;
+        let paths = self.destination.paths(filesystem)?;
+        let is_link = |path: &OsString| {
+            let found = filesystem.symlink_metadata(path.as_encoded_bytes());
+            found.is_ok_and(|found| found.is_symlink())
+        };
+        let plain = self.destination.no_target_directory
+            || (self.no_dereference && paths.last().is_some_and(is_link));
+        let (targets, destination) = Destination::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
         for target in targets {
             let to = target.as_encoded_bytes();
             let link = || -> Result<()> {
                 let path = destination.of(to).with_context(|| shown(target))?;
-                if self.symbolic {
-                    let made = filesystem.symlink(to, &path).map(drop);
-                    made.with_context(|| Quoted(&path).to_string())
-                } else {
-                    let linked = filesystem.hard_link(to, &path).map(drop);
-                    linked.map_err(|error| with_path(filesystem, to, &path, error))
-                }
+                self.link(filesystem, to, &path)?;
+                let arrow = if self.symbolic { "->" } else { "=>" };
+                progress(&session.global, || {
+                    format!("'{}' {arrow} '{}'", Quoted(&path), Quoted(to))
+                })
             };
             failures.continue_after(link())?;
         }
         Ok(failures.code())
+    }
+}
+
+impl LnArgs {
+    fn link(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
+        let make = || {
+            if self.symbolic {
+                filesystem.symlink(to, path)
+            } else {
+                filesystem.hard_link(to, path)
+            }
+        };
+        let made = match make() {
+            Err(Error::Exists) if self.force => {
+                self.remove(filesystem, to, path)?;
+                make()
+            }
+            made => made,
+        };
+        if self.symbolic {
+            made.with_context(|| Quoted(path).to_string())
+        } else {
+            made.map_err(|error| with_path(filesystem, to, path, error))
+        }
+    }
+
+    /// Removes the file that a link replaces.
+    fn remove(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
+        let there = filesystem.lookup_no_follow(path)?;
+        if !self.symbolic {
+            // Nothing is removed if the link cannot be made then.
+            let source = filesystem.lookup_no_follow(to).with_context(|| Quoted(to).to_string())?;
+            if source.id() == there.id() {
+                bail!("'{}' and '{}' are the same file", Quoted(to), Quoted(path));
+            }
+        }
+        if there.metadata()?.is_dir() {
+            bail!("{}: cannot overwrite directory", Quoted(path));
+        }
+        Ok(filesystem.remove_file(path)?)
     }
 }

@@ -1,35 +1,36 @@
 //! `ls`: lists directories. Errors are reported, and the listing continues.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_path};
+use userbtrfs::{FileKind, Inode, Metadata, Quoted, WalkEntry, join_path};
 
 use crate::cli::args::{Format, LsArgs};
-use crate::cli::output::{JsonList, json_name, stdout};
+use crate::cli::globs::expand_all;
+use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text;
 
 pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
-    let filesystem = &session.filesystem;
     let failures = ExitStatus::default();
     match session.global.format {
-        Format::Text => list_text(filesystem, args, &failures)?,
-        Format::Json => list_json(filesystem, args, &failures)?,
+        Format::Text => list_text(session, args, &failures)?,
+        Format::Json => list_json(session, args, &failures)?,
     }
     Ok(failures.code())
 }
 
-fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+fn list_text(session: &Session, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
     let mut out = stdout();
     let several = args.paths.len() > 1 || args.recursive;
     let mut first = true;
-    for_each_listing(filesystem, args, failures, |listing| {
+    for_each_listing(session, args, failures, |listing| {
+        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         if listing.directory && several {
-            let gap = if std::mem::take(&mut first) { "" } else { "\n" };
             writeln!(out, "{gap}{}:", Quoted(listing.path))?;
         }
         listing.each(failures, |name, inode| print_line(&mut out, args, name, inode))
@@ -38,20 +39,19 @@ fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> R
     Ok(())
 }
 
-fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+fn list_json(session: &Session, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
     let mut list = JsonList::start(stdout(), "ls")?;
-    for_each_listing(filesystem, args, failures, |listing| {
+    for_each_listing(session, args, failures, |listing| {
         listing.each(failures, |name, inode| {
-            let mut document = describe(&inode.metadata()?, inode)?;
-            document["name"] = json!(json_name(name));
-            document["path"] = json!(json_name(&listing.path_of(name)));
-            list.add(&document)
+            let document = describe(&inode.metadata()?, inode)?;
+            let document = with_name(document, "name", name);
+            list.add(&with_name(document, "path", &listing.path_of(name)))
         })
     })?;
     list.end()
 }
 
-/// The entries of a directory, or the one file at a path.
+/// The entries of a directory, or the paths that name no directory.
 struct Listing<'a> {
     path: &'a [u8],
     directory: bool,
@@ -60,7 +60,7 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
-        if self.directory { join_path(self.path, name) } else { self.path.to_vec() }
+        if self.directory { join_path(self.path, name) } else { name.to_vec() }
     }
 
     fn each(
@@ -73,19 +73,57 @@ impl Listing<'_> {
             failures.continue_after(show(name, inode).with_context(path))
         })
     }
+
+    /// Sorts the entries as the options say.
+    fn sort(&mut self, args: &LsArgs) {
+        self.entries.sort_by(|a, b| a.0.cmp(&b.0));
+        // An error is reported when the entry is shown.
+        if args.by_size {
+            self.entries
+                .sort_by_cached_key(|(_, it)| Reverse(it.metadata().map_or(0, |it| it.size)));
+        } else if args.time {
+            let time = |metadata: Metadata| (metadata.modified.sec, metadata.modified.nsec);
+            self.entries.sort_by_cached_key(|(_, it)| Reverse(it.metadata().ok().map(time)));
+        }
+        if args.reverse {
+            self.entries.reverse();
+        }
+    }
 }
 
-/// Calls `show` for each path, and with `--recursive` for the directories below it.
+/// Calls `show` with the paths that name no directory, then with each directory, and with
+/// `--recursive` with the directories below it.
 fn for_each_listing(
-    filesystem: &Filesystem,
+    session: &Session,
     args: &LsArgs,
     failures: &ExitStatus,
     mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
-    args.paths.iter().try_for_each(|path| {
+    let filesystem = &session.filesystem;
+    let paths = expand_all(filesystem, &session.paths_or_start(&args.paths));
+    let mut files = Vec::new();
+    let mut dirs = Vec::new();
+    for path in &paths {
         let path = path.as_encoded_bytes();
-        let inode = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
-        let done = inode.and_then(|inode| list_one(&inode, path, args, failures, &mut show));
+        let mut sort = || -> Result<()> {
+            let inode = filesystem.lookup_no_follow(path)?;
+            let is_dir = inode.metadata()?.is_dir() && !args.directory;
+            (if is_dir { &mut dirs } else { &mut files }).push((path.to_vec(), inode));
+            Ok(())
+        };
+        failures.continue_after(sort().with_context(|| Quoted(path).to_string()))?;
+    }
+    let sorted = |entries: Vec<(Vec<u8>, Inode)>| {
+        let mut listing = Listing { path: b"", directory: false, entries };
+        listing.sort(args);
+        listing
+    };
+    let files = sorted(files);
+    if !files.entries.is_empty() {
+        show(&files)?;
+    }
+    sorted(dirs).entries.iter().try_for_each(|(path, inode)| {
+        let done = list_one(inode, path, args, failures, &mut show);
         failures.continue_after(done.with_context(|| Quoted(path).to_string()))
     })
 }
@@ -97,10 +135,6 @@ fn list_one(
     failures: &ExitStatus,
     show: &mut impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
-    if inode.metadata()?.kind != FileKind::Directory {
-        let entries = vec![(path.to_vec(), inode.clone())];
-        return show(&Listing { path, directory: false, entries });
-    }
     show(&listing(inode, path, args, failures)?)?;
     if !args.recursive {
         return Ok(());
@@ -117,7 +151,7 @@ fn list_one(
     Ok(())
 }
 
-/// Returns the entries of a directory, sorted by name.
+/// Returns the entries of a directory, sorted.
 fn listing<'a>(
     inode: &Inode,
     path: &'a [u8],
@@ -136,8 +170,9 @@ fn listing<'a>(
         };
         failures.continue_after(take().with_context(|| Quoted(path).to_string()))?;
     }
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Listing { path, directory: true, entries })
+    let mut listing = Listing { path, directory: true, entries };
+    listing.sort(args);
+    Ok(listing)
 }
 
 fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -> Result<()> {
@@ -191,7 +226,7 @@ pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
         document["device"] = json!([metadata.device.0, metadata.device.1]);
     }
     if metadata.is_symlink() {
-        document["target"] = json!(json_name(&inode.read_link()?));
+        document = with_name(document, "target", &inode.read_link()?);
     }
     Ok(document)
 }

@@ -9,7 +9,7 @@ use userbtrfs::{Error, Filesystem, Quoted};
 use crate::cli::paths::each;
 use crate::cli::report::{is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
-use crate::cli::verbs::chmod::octal;
+use crate::cli::verbs::chmod::{Mode, umask};
 
 #[derive(clap::Args)]
 pub(crate) struct MkdirArgs {
@@ -19,14 +19,15 @@ pub(crate) struct MkdirArgs {
     /// Make parent directories as needed; no error if existing
     #[arg(short, long)]
     parents: bool,
-    /// Mode, octal
-    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = octal)]
-    mode: u32,
+    /// Mode, octal or symbolic, which changes a=rwx
+    #[arg(short, long, value_name = "MODE", default_value = "755", allow_hyphen_values = true)]
+    mode: Mode,
 }
 
 impl RunVerb for MkdirArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
+        let mode = self.mode.apply(0o777, true, umask());
         each(&self.paths, |path| {
             let missing = if is_verbose(&session.global) {
                 self.missing(filesystem, path)
@@ -34,9 +35,9 @@ impl RunVerb for MkdirArgs {
                 Vec::new()
             };
             let made = if self.parents {
-                filesystem.create_dir_all(path, self.mode)
+                filesystem.create_dir_all(path, mode)
             } else {
-                filesystem.create_dir(path, self.mode).map(drop)
+                filesystem.create_dir(path, mode).map(drop)
             };
             for path in missing.into_iter().filter(|path| filesystem.open_dir(path).is_ok()) {
                 let line = || format!("mkdir: created directory '{}'", Quoted(path));

@@ -1,43 +1,47 @@
 //! `mv`: renames files.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::{Quoted, RenameMode};
+use userbtrfs::{Error, Quoted, RenameMode};
 
 use crate::cli::paths::{Destination, with_path};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
+use crate::cli::verbs::destination::DestinationArgs;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of mv")]
 pub(crate) struct MvArgs {
-    /// Sources, then a directory or a new name
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    paths: Vec<OsString>,
-    /// Do not overwrite existing files
-    #[arg(short, long, conflicts_with = "exchange")]
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Skip files whose new name exists
+    #[arg(short, long, conflicts_with = "exchange", overrides_with = "force")]
     no_clobber: bool,
+    /// Replace existing files (default)
+    #[arg(short, long, overrides_with = "no_clobber")]
+    force: bool,
     /// Exchange source and destination
     #[arg(long)]
     exchange: bool,
-    /// Treat DEST as a normal file name
-    #[arg(short = 'T', long)]
-    no_target_directory: bool,
 }
 
 impl RunVerb for MvArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
-        let plain = self.no_target_directory || self.exchange;
-        let (sources, destination) = Destination::split(filesystem, &self.paths, plain)?;
+        let plain = self.destination.no_target_directory || self.exchange;
+        let paths = self.destination.expanded_paths(filesystem)?;
+        let (sources, destination) = Destination::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
         for source in sources {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path).with_context(|| shown(source))?;
                 let renamed = filesystem.rename_with(path, &target, self.mode());
+                if self.no_clobber && matches!(renamed, Err(Error::Exists)) {
+                    return progress(&session.global, || format!("skipped '{}'", Quoted(&target)));
+                }
                 renamed.map_err(|error| with_path(filesystem, path, &target, error))?;
                 progress(&session.global, || self.describe(path, &target))
             };

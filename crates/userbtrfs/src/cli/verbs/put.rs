@@ -2,28 +2,47 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{major, minor};
-use userbtrfs::Filesystem;
 use userbtrfs::copy::CopyOptions;
+use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
 
+use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
+use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::session::{RunVerb, Session};
-use crate::cli::verbs::chown::Owner;
 use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
+use crate::cli::verbs::filter::FilterArgs;
+
+/// The permissions of a new file with the content of standard input.
+const FILE_MODE: u32 = 0o644;
+
+/// The bytes that are read from standard input at once.
+const BUFFER: usize = 1 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct PutArgs {
-    /// Sources, then a directory or a new name
+    /// Sources, or - for standard input, then a directory or a new name
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Owner of all copied files: UID, UID:GID or :GID
+    /// Owner of all copied files, by name or number: USER, USER:GROUP, USER: or :GROUP
     #[arg(long)]
-    owner: Option<Owner>,
+    owner: Option<OwnerArg>,
+    /// Look up names in /etc/passwd and /etc/group of the image [default: on this machine]
+    #[arg(long, requires = "owner")]
+    names_from_image: bool,
+    /// Do not descend into other filesystems
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    archive: ArchiveArgs,
     /// fsync each file when complete [default: one commit at the end]
     #[arg(long)]
     fsync: bool,
@@ -37,17 +56,12 @@ pub(crate) struct PutArgs {
 
 impl RunVerb for PutArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
-        let (sources, target) = Target::split(&session.filesystem, &self.paths)?;
-        let options = self.options(&session.image);
+        let owner = self.owner(session)?;
         let put = || {
-            copy("put", &session.global, options, true, |copier, report| {
-                for source in sources {
-                    let source = Path::new(source);
-                    let place = target.of(source.as_os_str(), kind_of(source))?;
-                    copier.put(source, &place.target(), report);
-                }
-                Ok(())
-            })
+            if self.paths.first().is_some_and(|source| source == "-") {
+                return self.put_stdin(session, owner);
+            }
+            self.put_trees(session, owner)
         };
         match self.compress {
             Some(compress) => compressing(&session.filesystem, compress, put),
@@ -73,8 +87,74 @@ fn compressing(
 }
 
 impl PutArgs {
-    fn options(&self, image: &Path) -> CopyOptions {
-        let (uid, gid) = self.owner.map_or((None, None), |owner| (owner.uid, owner.gid));
+    fn owner(&self, session: &Session) -> Result<Owner> {
+        let Some(owner) = &self.owner else { return Ok(Owner::default()) };
+        owner.resolve(&Names::new(&session.filesystem, self.names_from_image)?)
+    }
+
+    fn put_trees(&self, session: &Session, owner: Owner) -> Result<ExitCode> {
+        let (sources, target) = Target::split(&session.filesystem, &self.paths, false)?;
+        let options = self.options(&session.image, owner);
+        copy("put", &session.global, options, true, |copier, report| {
+            for source in sources {
+                let source = Path::new(source);
+                let kind = kind_of(source);
+                if let Some(name) = source.file_name()
+                    && !self.filter.takes(Path::new(name), kind == SourceKind::Directory)
+                {
+                    continue;
+                }
+                let place = target.of(source.as_os_str(), kind)?;
+                copier.put(source, &place.target(), report);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes standard input to a file. If reading it fails, a new file is removed, and an existing
+    /// one stays as it was.
+    fn put_stdin(&self, session: &Session, owner: Owner) -> Result<ExitCode> {
+        ensure!(session.may_read_stdin, "-: standard input holds the commands");
+        let [_, path] = &self.paths[..] else {
+            bail!("-: standard input goes into one file");
+        };
+        let path = path.as_encoded_bytes();
+        let named = || Quoted(path).to_string();
+        let filesystem = &session.filesystem;
+        let there = match filesystem.lookup(path) {
+            Err(Error::NotFound) => None,
+            found => Some(found.with_context(named)?),
+        };
+        if let Some(there) = &there {
+            let metadata = there.metadata()?;
+            ensure!(!metadata.is_dir(), "{}: is a directory", named());
+            ensure!(metadata.is_file(), "{}: not a regular file", named());
+        }
+        let (dir, name) = filesystem.open_parent_of_file(path).with_context(named)?;
+        let new = dir.create_unnamed(FILE_MODE).with_context(named)?;
+        copy_stdin(&new.open()?).with_context(named)?;
+        let inode = match there {
+            Some(there) => {
+                replace_content(&there.open()?, &new.open()?).with_context(named)?;
+                there
+            }
+            None => {
+                dir.link(&name, &new).with_context(named)?;
+                new
+            }
+        };
+        let Owner { uid, gid } = owner;
+        if uid.is_some() || gid.is_some() {
+            inode.set_attributes(&Attributes { uid, gid, ..Attributes::default() })?;
+        }
+        if self.fsync {
+            inode.sync_all().with_context(named)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn options(&self, image: &Path, owner: Owner) -> CopyOptions {
+        let Owner { uid, gid } = owner;
         let except = image_file(image);
         CopyOptions {
             uid,
@@ -82,8 +162,36 @@ impl PutArgs {
             fsync: self.fsync,
             keep_shared: self.reflink,
             except,
+            one_subvolume: self.one_file_system,
+            filter: self.filter.filter(),
             ..CopyOptions::default()
         }
+    }
+}
+
+/// Gives a file the content of another one, whose extents it shares if it can.
+fn replace_content(file: &File, source: &File) -> Result<()> {
+    let size = source.len();
+    file.set_len(0)?;
+    let shared = file.share_from(source, 0, 0, size)?;
+    let copied = file.copy_from(source, shared, shared, size - shared)?;
+    ensure!(shared + copied == size, "not all of standard input was written");
+    Ok(())
+}
+
+/// Writes all of standard input to the end of a file.
+fn copy_stdin(file: &File) -> Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    let mut stdin = io::stdin().lock();
+    loop {
+        let len = match stdin.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.context("standard input")?,
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        file.append(&buffer[..len])?;
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
+use crate::cli::globs::expand_all;
 use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -15,11 +16,11 @@ const EROFS: i32 = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct RmArgs {
-    /// Paths inside the image
+    /// Paths inside the image, which may have the wildcards *, ? and [
     #[arg(required = true)]
     paths: Vec<OsString>,
     /// Remove directories and their contents recursively
-    #[arg(short, long)]
+    #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Ignore nonexistent files
     #[arg(short, long)]
@@ -29,7 +30,7 @@ pub(crate) struct RmArgs {
 impl RunVerb for RmArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let failures = ExitStatus::default();
-        for path in &self.paths {
+        for path in &expand_all(&session.filesystem, &self.paths) {
             let bytes = path.as_encoded_bytes();
             let listed = if is_verbose(&session.global) {
                 self.list(&session.filesystem, bytes)

@@ -9,40 +9,78 @@ use serde_json::{Value, json};
 use userbtrfs::{Extent, ExtentKind, FileKind, Filesystem, Inode, Metadata, Quoted};
 
 use crate::cli::args::{Format, PathsArgs};
-use crate::cli::output::{JsonList, json_name, stdout};
+use crate::cli::globs::expand_all;
+use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
-use crate::cli::session::Session;
+use crate::cli::session::{RunVerb, Session};
 use crate::cli::text;
 use crate::cli::text::shown;
 use crate::cli::verbs::ls::describe;
+use crate::cli::verbs::stat_format::Template;
 
-pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
-    let filesystem = &session.filesystem;
-    let failures = ExitStatus::default();
-    match session.global.format {
-        Format::Text => {
-            let mut out = stdout();
-            each(filesystem, args, &failures, |path, inode| print(&mut out, path, inode))?;
-            out.flush()?;
+#[derive(clap::Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    paths: PathsArgs,
+    /// Print FORMAT and a newline for each file, as stat(1) does: %a %A %b %B %d %f %F %g %G %h %i
+    /// %n %N %o %s %t %T %u %U %w %W %x %X %y %Y %z %Z
+    #[arg(short = 'c', value_name = "FORMAT", conflicts_with = "printf")]
+    line: Option<Template>,
+    /// Like -c, but with escapes such as \n, and without a newline at the end
+    #[arg(long, value_name = "FORMAT", value_parser = Template::with_escapes)]
+    printf: Option<Template>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+}
+
+impl RunVerb for StatArgs {
+    fn run(&self, session: &Session) -> Result<ExitCode> {
+        let filesystem = &session.filesystem;
+        let failures = ExitStatus::default();
+        match session.global.format {
+            Format::Text => {
+                let mut out = stdout();
+                each(filesystem, self, &failures, |path, inode| self.print(&mut out, path, inode))?;
+                out.flush()?;
+            }
+            Format::Json => {
+                let mut list = JsonList::start(stdout(), "stat")?;
+                each(filesystem, self, &failures, |path, inode| list.add(&document(path, inode)?))?;
+                list.end()?;
+            }
         }
-        Format::Json => {
-            let mut list = JsonList::start(stdout(), "stat")?;
-            each(filesystem, args, &failures, |path, inode| list.add(&document(path, inode)?))?;
-            list.end()?;
+        Ok(failures.code())
+    }
+}
+
+impl StatArgs {
+    fn print(&self, out: &mut impl Write, path: &[u8], inode: &Inode) -> Result<()> {
+        match (&self.line, &self.printf) {
+            (Some(line), _) => {
+                out.write_all(&line.fill(path, inode)?)?;
+                Ok(writeln!(out)?)
+            }
+            (None, Some(printf)) => Ok(out.write_all(&printf.fill(path, inode)?)?),
+            (None, None) => print(out, path, inode),
         }
     }
-    Ok(failures.code())
 }
 
 fn each(
     filesystem: &Filesystem,
-    args: &PathsArgs,
+    args: &StatArgs,
     failures: &ExitStatus,
     mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
-    for path in &args.paths {
+    for path in &expand_all(filesystem, &args.paths.paths) {
         let bytes = path.as_encoded_bytes();
-        let inode = filesystem.lookup_no_follow(bytes).map_err(anyhow::Error::from);
+        let inode = if args.dereference {
+            filesystem.lookup(bytes)
+        } else {
+            filesystem.lookup_no_follow(bytes)
+        };
+        let inode = inode.map_err(anyhow::Error::from);
         let done = inode.and_then(|inode| show(bytes, &inode));
         failures.continue_after(done.with_context(|| shown(path)))?;
     }
@@ -108,12 +146,11 @@ fn extents(metadata: &Metadata, inode: &Inode) -> Result<Vec<Extent>> {
 
 fn document(path: &[u8], inode: &Inode) -> Result<Value> {
     let metadata = inode.metadata()?;
-    let mut document = describe(&metadata, inode)?;
-    document["path"] = json!(json_name(path));
+    let mut document = with_name(describe(&metadata, inode)?, "path", path);
     let xattrs = inode.xattrs()?;
     document["xattrs"] = xattrs
         .iter()
-        .map(|(name, value)| json!({ "name": json_name(name), "value": text::hex(value) }))
+        .map(|(name, value)| with_name(json!({ "value": text::hex(value) }), "name", name))
         .collect();
     document["extents"] = extents(&metadata, inode)?.iter().map(extent_document).collect();
     Ok(document)

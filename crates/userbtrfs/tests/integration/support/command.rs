@@ -47,7 +47,7 @@ impl Ran {
 pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Command {
     limit_time();
     let mut command = Command::new(env!("CARGO_BIN_EXE_userbtrfs"));
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).env("TZ", "UTC0").stdin(Stdio::null());
     command
 }
 

@@ -1,0 +1,204 @@
+//! Patterns with wildcards, as glob(7) has them: `*`, `?`, `[...]`, and a backslash before a
+//! character that stands for itself.
+//!
+//! 1. A path that exists is that path, whatever characters it has.
+//! 2. A wildcard in a path matches no slash, and no dot at the start of a name.
+//! 3. A path that matches nothing stays as it is, so that the verb reports it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use userbtrfs::{Filesystem, join_path};
+
+/// Returns the paths that match the given ones, sorted for each of them.
+pub(in crate::cli) fn expand_all(filesystem: &Filesystem, paths: &[OsString]) -> Vec<OsString> {
+    paths.iter().flat_map(|path| expand(filesystem, path.as_encoded_bytes())).collect()
+}
+
+fn expand(filesystem: &Filesystem, path: &[u8]) -> Vec<OsString> {
+    let as_given = || vec![OsString::from_vec(path.to_vec())];
+    if !has_wildcard(path) || filesystem.lookup_no_follow(path).is_ok() {
+        return as_given();
+    }
+    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    let mut found = parts.fold(vec![start.to_vec()], |dirs, part| {
+        dirs.iter().flat_map(|dir| step(filesystem, dir, part)).collect()
+    });
+    if path.ends_with(b"/") {
+        found.iter_mut().for_each(|path| path.push(b'/'));
+    }
+    found.retain(|path| filesystem.lookup_no_follow(path).is_ok());
+    if found.is_empty() { as_given() } else { found.into_iter().map(OsString::from_vec).collect() }
+}
+
+/// Returns the paths in a directory that match one part of a pattern; the last step checks that
+/// those without wildcards exist.
+fn step(filesystem: &Filesystem, dir: &[u8], part: &[u8]) -> Vec<Vec<u8>> {
+    if !has_wildcard(part) {
+        return vec![join_path(dir, part)];
+    }
+    let opened = filesystem.open_dir(if dir.is_empty() { b"." } else { dir });
+    let Ok(opened) = opened else { return Vec::new() };
+    let mut names: Vec<_> = opened.entries().flatten().map(|entry| entry.name().to_vec()).collect();
+    names.retain(|name| (part[0] == b'.' || name[0] != b'.') && is_match(part, name, Case::Exact));
+    names.sort();
+    names.iter().map(|name| join_path(dir, name)).collect()
+}
+
+fn has_wildcard(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
+/// Whether the case of letters matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Case {
+    Exact,
+    /// ASCII letters match in either case.
+    Ignored,
+}
+
+/// Returns true if a pattern matches all of a text. Wildcards match any bytes, also slashes.
+pub(in crate::cli) fn is_match(pattern: &[u8], text: &[u8], case: Case) -> bool {
+    let mut rest = pattern;
+    let mut left = text;
+    // The pattern after the last star, and the text that was left there.
+    let mut star: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', after @ ..] = rest {
+            star = Some((after, left));
+            rest = after;
+            continue;
+        }
+        if rest.is_empty() && left.is_empty() {
+            return true;
+        }
+        if let Some((after, len)) = first_match(rest, left, case) {
+            rest = after;
+            left = &left[len..];
+            continue;
+        }
+        // The last star matches one more byte.
+        let Some((after, [_, behind @ ..])) = star else { return false };
+        star = Some((after, behind));
+        rest = after;
+        left = behind;
+    }
+}
+
+/// Matches the first element of a pattern, which is no star, with the start of a text; returns the
+/// pattern after it, and the number of bytes that it matches.
+fn first_match<'a>(pattern: &'a [u8], text: &[u8], case: Case) -> Option<(&'a [u8], usize)> {
+    let first = *text.first()?;
+    match pattern {
+        [] => None,
+        [b'?', after @ ..] => Some((after, char_len(text))),
+        [b'[', inside @ ..] => match set(inside) {
+            Some((set, after)) => is_in(set, first, case).then_some((after, 1)),
+            // A bracket that is not closed stands for itself.
+            None => (first == b'[').then_some((inside, 1)),
+        },
+        [b'\\', byte, after @ ..] | [byte, after @ ..] => {
+            is_same(*byte, first, case).then_some((after, 1))
+        }
+    }
+}
+
+/// Returns the length of the first character, or 1 if it is not valid UTF-8.
+fn char_len(text: &[u8]) -> usize {
+    let start = &text[..text.len().min(4)];
+    start
+        .utf8_chunks()
+        .next()
+        .and_then(|chunk| chunk.valid().chars().next())
+        .map_or(1, char::len_utf8)
+}
+
+fn is_same(a: u8, b: u8, case: Case) -> bool {
+    a == b || (case == Case::Ignored && a.eq_ignore_ascii_case(&b))
+}
+
+/// Splits a pattern after `[` into the content of the brackets and the rest.
+fn set(inside: &[u8]) -> Option<(&[u8], &[u8])> {
+    let negation = usize::from(matches!(inside.first(), Some(b'!' | b'^')));
+    // A closing bracket at the start is a member.
+    let end = inside.iter().skip(negation + 1).position(|byte| *byte == b']')? + negation + 1;
+    Some((&inside[..end], &inside[end + 1..]))
+}
+
+fn is_in(set: &[u8], byte: u8, case: Case) -> bool {
+    let (is_negated, mut rest) = match set {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let is_within = |low: u8, high: u8| {
+        let cases = [byte, byte.to_ascii_lowercase(), byte.to_ascii_uppercase()];
+        let tried = if case == Case::Ignored { &cases[..] } else { &cases[..1] };
+        tried.iter().any(|byte| (low..=high).contains(byte))
+    };
+    let mut found = false;
+    while let [low, after @ ..] = rest {
+        if let [b'-', high, behind @ ..] = after {
+            found |= is_within(*low, *high);
+            rest = behind;
+        } else {
+            found |= is_within(*low, *low);
+            rest = after;
+        }
+    }
+    found != is_negated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        is_match(pattern.as_bytes(), text.as_bytes(), Case::Exact)
+    }
+
+    #[test]
+    fn wildcards_match_as_glob_says() {
+        for (pattern, text) in [
+            ("*", ""),
+            ("*.txt", "a.b.txt"),
+            ("a*b*c", "a--b-b-c"),
+            ("?", "é"),
+            ("[a-c]x", "bx"),
+            ("[!a-c]x", "dx"),
+            ("[]x]", "]"),
+            ("[!]]", "x"),
+            ("[", "["),
+            ("a[", "a["),
+            (r"\*", "*"),
+            ("[a-]", "-"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("", "a"),
+            ("a", ""),
+            ("?", "ab"),
+            ("*.txt", "a.txt~"),
+            (r"\*", "a"),
+            ("[a-c]", "d"),
+            ("[!a-c]", "b"),
+            ("a*b", "ba"),
+        ] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn case_is_ignored_only_if_asked() {
+        assert!(!matches("A*", "ab"));
+        assert!(is_match(b"A[X-Z]", b"ay", Case::Ignored));
+    }
+
+    #[test]
+    fn many_stars_take_little_time() {
+        let pattern = "*a".repeat(50);
+        assert!(!matches(&pattern, &"a".repeat(49)));
+        assert!(!matches(&format!("{pattern}b"), &"a".repeat(5000)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Messages of errors that users meet first, and the hints in them.
+
+use std::fs;
+
+use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart};
+
+use crate::support::assert_says;
+use crate::support::command::{run, verb};
+use crate::support::made::Made;
+use crate::support::nobody::Nobody;
+use crate::support::site::Site;
+
+#[test]
+fn other_content_of_an_image_is_named() {
+    let made = Made::new();
+    let other = made.at("other");
+    for (at, magic, name) in [
+        (1024 + 56, &b"\x53\xef"[..], "an ext2, ext3 or ext4 filesystem"),
+        (0, b"XFSB", "an XFS filesystem"),
+        (0, b"hsqs", "a SquashFS filesystem"),
+    ] {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        fs::write(&other, bytes).unwrap();
+        for words in ["ls", "mkdir"] {
+            let said = verb(words, &other, &["/a"]).bad();
+            assert_eq!(
+                said,
+                format!(
+                    "userbtrfs: {}: not a btrfs filesystem (it holds {name})\n",
+                    other.display()
+                )
+            );
+        }
+    }
+    fs::write(&other, vec![0; 1 << 20]).unwrap();
+    assert_says(&verb("ls", &other, &[]).bad(), &["no valid superblock"]);
+}
+
+#[test]
+fn mount_that_uses_an_image_is_named() {
+    let Some(site) = Site::new() else { return };
+    let before = site.made.open_for_writing();
+    let said = site.made.verb("mkdir", &["/a"]).bad();
+    assert_says(&said, &["image: in use by another userbtrfs (open for writing or mounted)"]);
+    before.close().unwrap();
+    site.mount(&[]).good();
+    let said = site.made.verb("mkdir", &["/a"]).bad();
+    let point = site.point();
+    let holder = format!("image: in use by another userbtrfs (a mount at {})", point.display());
+    assert_says(&said, &[&holder]);
+    site.umount();
+    site.judge();
+}
+
+/// A user is told how to get a filesystem in which that user can write.
+#[test]
+fn mkfs_of_a_user_names_the_option_for_the_owner() {
+    let Some(site) = Site::new() else { return };
+    let this = "messages::mkfs_of_a_user_names_the_option_for_the_owner";
+    if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
+        return;
+    }
+    let nobody = Nobody::of(&site);
+    let image = site.made.at("theirs");
+    fs::write(&image, b"").unwrap();
+    std::os::unix::fs::chown(&image, Some(65534), Some(65534)).unwrap();
+    let image = image.to_str().unwrap();
+    let said = nobody.run(["mkfs", "--size", "128M", image]).good();
+    assert_says(&said, &["only root can write", "--owner 65534:65534"]);
+    assert!(!run(["mkfs", "-f", image]).good().contains("--owner"));
+    let said = nobody.run(["mkfs", "-f", "--owner", "65534:65534", image]).good();
+    assert!(!said.contains("--owner"), "{said}");
+    let point = site.point();
+    std::os::unix::fs::chown(&point, Some(65534), Some(65534)).unwrap();
+    nobody.run(["mount", image, point.to_str().unwrap()]).good();
+    let file = point.join("file");
+    let written = Nobody::program("touch").arg(&file).status().unwrap();
+    assert!(written.success(), "the owner writes");
+    site.umount();
+}
