@@ -49,6 +49,7 @@ mod put_shared;
 mod refusals;
 mod rootdir;
 mod shell;
+mod shell_prompt;
 mod sizes;
 mod slashes;
 mod subvolume;

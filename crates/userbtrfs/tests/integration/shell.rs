@@ -174,11 +174,11 @@ def wait_for(text):
     shown = shown.split(text, 1)[1]
 wait_for(b"userbtrfs> ")
 os.write(terminal, b"mkdir /first\n")
-wait_for(b"userbtrfs> ")
+wait_for(b"userbtrfs*> ")
 os.kill(pid, signal.SIGINT)
 wait_for(b"commits and ends")
-os.write(terminal, b"mkdir /second\n")
-wait_for(b"userbtrfs> ")
+os.write(terminal, b"mkdir /second\npwd\n")
+wait_for(b"\n/\r\n")
 os.kill(pid, signal.SIGTERM)
 print(os.waitpid(pid, 0)[1])
 "#;

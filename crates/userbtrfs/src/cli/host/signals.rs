@@ -85,6 +85,10 @@ pub(in crate::cli) fn end_by_signal() {
     }
 }
 
+/// The message of SIGINT at a prompt.
+pub(in crate::cli) const PROMPT_HINT: &str =
+    "\"exit\" or the end of the input commits and ends, \"crash\" drops changes";
+
 /// Handles the signals of a prompt from now on, while no copy runs: SIGINT shows a hint, and
 /// SIGTERM and SIGHUP commit and end the process.
 ///
@@ -98,9 +102,7 @@ pub(in crate::cli) fn handle_prompt_signals(filesystem: PromptFilesystem) -> io:
                 continue;
             }
             if signal == SIGINT {
-                print_error(
-                    "\"exit\" or the end of the input commits and ends, \"crash\" drops changes",
-                );
+                print_error(PROMPT_HINT);
                 continue;
             }
             let filesystem = filesystem.lock().expect("no holder panics");
