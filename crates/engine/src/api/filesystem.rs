@@ -194,6 +194,7 @@ impl Filesystem {
 
     /// Returns a handle of the same open filesystem for which paths without a leading slash start
     /// at `dir`, which is resolved with each of them.
+    #[must_use]
     pub fn in_working_dir(&self, dir: impl AsRef<[u8]>) -> Self {
         let working_dir = Some(self.absolute(dir.as_ref()).into());
         Self { inner: Arc::clone(&self.inner), root: self.root, working_dir }

@@ -20,7 +20,7 @@ pub(crate) fn date(text: &str, now: &Zoned) -> Option<Timestamp> {
         _ => {}
     }
     let with_zone = || text.parse::<Timestamp>().ok();
-    let of_mail = || jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
+    let of_mail = || jiff::fmt::rfc2822::parse(text).ok().map(|it| Zoned::timestamp(&it));
     let in_zone = || with_offset(text);
     let local = || at(text.parse::<DateTime>().ok()?, zone);
     let of_day = || at(now.date().to_datetime(text.parse::<Time>().ok()?), zone);
@@ -73,7 +73,7 @@ fn with_offset(text: &str) -> Option<Timestamp> {
         return at(time.parse().ok()?, &TimeZone::UTC);
     }
     let zoned = Zoned::strptime("%Y-%m-%d %H:%M:%S%.f %z", format!("{time} {offset}"));
-    zoned.ok().map(|zoned| zoned.timestamp())
+    zoned.ok().map(|it| Zoned::timestamp(&it))
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn shown(time: Option<Timestamp>) -> String {
-        time.map_or_else(String::new, |time| time.to_string())
+        time.map(|time| format!("{time}")).unwrap_or_default()
     }
 
     #[test]

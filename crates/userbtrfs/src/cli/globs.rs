@@ -26,7 +26,9 @@ fn expand(filesystem: &Filesystem, path: &[u8]) -> Vec<OsString> {
         dirs.iter().flat_map(|dir| step(filesystem, dir, part)).collect()
     });
     if path.ends_with(b"/") {
-        found.iter_mut().for_each(|path| path.push(b'/'));
+        for path in &mut found {
+            path.push(b'/');
+        }
     }
     found.retain(|path| filesystem.lookup_no_follow(path).is_ok());
     if found.is_empty() { as_given() } else { found.into_iter().map(OsString::from_vec).collect() }

@@ -8,6 +8,7 @@ use userbtrfs_engine::api::Dir;
 
 /// Options of a copy.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct CopyOptions {
     /// The owner of all new files; `None` leaves it to `keep`.
     pub uid: Option<u32>,

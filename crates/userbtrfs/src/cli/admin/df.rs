@@ -48,11 +48,8 @@ pub(in crate::cli) fn run(global: &Global, args: &DfArgs, mount: &Path) -> Resul
     let target = Quoted(mount.as_os_str().as_bytes()).to_string();
     let width = source.chars().count().max("Filesystem    ".len());
     let mut out = stdout();
-    writeln!(
-        out,
-        "{:<width$} {:>5} {:>5} {:>5} Use% Mounted on",
-        "Filesystem", "Size", "Used", "Avail"
-    )?;
+    let [first, second, third, fourth] = ["Filesystem", "Size", "Used", "Avail"];
+    writeln!(out, "{first:<width$} {second:>5} {third:>5} {fourth:>5} Use% Mounted on")?;
     let [size, used, available] = [size, used, available].map(shown);
     writeln!(out, "{source:<width$} {size:>5} {used:>5} {available:>5} {percent:>3}% {target}")?;
     out.flush()?;

@@ -30,6 +30,7 @@ use crate::cli::sizes::size as parse_size;
 use crate::cli::text;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of mkfs")]
 pub(crate) struct MkfsArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use nix::errno::Errno;
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
 use rustyline::{CompletionType, Config, Editor};
@@ -80,7 +81,7 @@ impl Input {
                     Err(ReadlineError::Interrupted) => print_error(PROMPT_HINT),
                     // A signal that another thread handles.
                     Err(ReadlineError::Signal(_)) => {}
-                    Err(ReadlineError::Errno(error)) if error == nix::errno::Errno::EINTR => {}
+                    Err(ReadlineError::Errno(Errno::EINTR)) => {}
                     Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
                     }
                     Err(error) => return Err(error).context("standard input"),

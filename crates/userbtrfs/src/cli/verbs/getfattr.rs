@@ -18,6 +18,7 @@ use crate::cli::verbs::encoding;
 use crate::cli::verbs::encoding::encode;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of getfattr")]
 pub(crate) struct GetfattrArgs {
     /// Show this attribute and its value [default: all matching names]
     #[arg(short, long)]

@@ -26,6 +26,7 @@ const FILE_MODE: u32 = 0o644;
 const BUFFER: usize = 1 << 20;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of put")]
 pub(crate) struct PutArgs {
     /// Sources, or - for standard input, then a directory or a new name
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
@@ -133,15 +134,12 @@ impl PutArgs {
         let (dir, name) = filesystem.open_parent_of_file(path).with_context(named)?;
         let new = dir.create_unnamed(FILE_MODE).with_context(named)?;
         copy_stdin(&new.open()?).with_context(named)?;
-        let inode = match there {
-            Some(there) => {
-                replace_content(&there.open()?, &new.open()?).with_context(named)?;
-                there
-            }
-            None => {
-                dir.link(&name, &new).with_context(named)?;
-                new
-            }
+        let inode = if let Some(there) = there {
+            replace_content(&there.open()?, &new.open()?).with_context(named)?;
+            there
+        } else {
+            dir.link(&name, &new).with_context(named)?;
+            new
         };
         let Owner { uid, gid } = owner;
         if uid.is_some() || gid.is_some() {

@@ -32,8 +32,8 @@ pub(crate) struct TouchArgs {
     /// Set this time, such as @SECONDS, "2024-05-06 07:08" or "2 days ago"
     #[arg(short, long, value_name = "TIME", group = "source")]
     date: Option<String>,
-    /// Set this time: [[CC]YY]MMDDhhmm[.ss]
-    #[arg(short = 't', value_name = "STAMP", group = "source")]
+    /// Set this time
+    #[arg(short = 't', value_name = "[[CC]YY]MMDDhhmm[.ss]", group = "source")]
     stamp: Option<String>,
     /// Set the times of this file in the image
     #[arg(short, long, value_name = "PATH", group = "source")]
