@@ -7,6 +7,8 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use userbtrfs::Quoted;
 
+use super::args::Format;
+
 /// Returns a buffered stdout.
 pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::with_capacity(64 << 10, io::stdout().lock())
@@ -26,6 +28,22 @@ pub(crate) fn write_json(out: &mut dyn Write, name: &str, content: &Value) -> Re
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// Writes a document under a name, as [`write_json`] does, which `write` writes itself; as text it
+/// is written alone.
+pub(crate) fn write_member<W: Write>(
+    out: &mut W,
+    format: Format,
+    name: &str,
+    write: impl FnOnce(&mut W) -> Result<()>,
+) -> Result<()> {
+    if format == Format::Text {
+        return write(out);
+    }
+    write!(out, "{{\n\"__header\": {{\"version\": \"1\"}},\n\"{name}\": ")?;
+    write(out)?;
+    Ok(writeln!(out, "}}")?)
 }
 
 /// A writer of an array of documents under a name; the array is not kept in memory.

@@ -199,6 +199,17 @@ fn json_tells_bytes_from_text_that_looks_like_their_escape() {
     assert_eq!(marked.count(), 1);
 }
 
+#[test]
+fn json_of_dumps_has_a_header() {
+    let made = Made::new();
+    for (words, name) in [("dump super", "dump-super"), ("dump tree", "dump-tree")] {
+        let text = made.verb(&format!("--format json {words}"), &[]).good();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["__header"]["version"], "1");
+        assert!(document[name].is_object() || document[name].is_array(), "{words}");
+    }
+}
+
 /// `df` of a mount point shows the use of space as df(1) does.
 #[test]
 fn df_shows_a_mount() {

@@ -16,7 +16,7 @@ use crate::cli::admin::log::LogArgs;
 use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::device_to_read;
-use crate::cli::output::stdout;
+use crate::cli::output::{stdout, write_member};
 use crate::cli::report::{fail, warn};
 
 /// The structures to print.
@@ -70,7 +70,9 @@ fn show_super(global: &Global, args: &DumpSuperArgs) -> Result<ExitCode> {
     let superblock = read_super(&*device, args.copy.unwrap_or(0)).map_err(explain)?;
     let mut out = stdout();
     let name = args.image.name();
-    dump::dump_super(&superblock, &name, args.full, format(global), &mut out)?;
+    write_member(&mut out, global.format, "dump-super", |out| {
+        Ok(dump::dump_super(&superblock, &name, args.full, format(global), out)?)
+    })?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -99,8 +101,11 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
         fail(&format!("{}: {error}", args.image.name()));
         code = ExitCode::FAILURE;
     };
-    dump::dump_tree(&volume, which, format(global), &mut stdout(), &mut damaged)
-        .with_context(named)?;
+    let mut out = stdout();
+    write_member(&mut out, global.format, "dump-tree", |out| {
+        dump::dump_tree(&volume, which, format(global), out, &mut damaged).with_context(named)
+    })?;
+    out.flush()?;
     Ok(code)
 }
 
