@@ -3,9 +3,9 @@
 mod admin;
 mod args;
 mod compression;
-mod generate;
-mod dropin;
 mod dates;
+mod dropin;
+mod generate;
 mod globs;
 mod host;
 mod output;

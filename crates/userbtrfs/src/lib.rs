@@ -168,10 +168,9 @@ pub mod fs {
 pub mod admin {
     pub use userbtrfs_engine::api::{
         CacheStats, CommitTrigger, Commits, Discards, ExtentSharing, FileUse, FullCommitReason,
-        ImageLength,
-        IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog, Replayed, SharedRange, Shutdown,
-        SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo, SyncOutcome, SyncRecord, TreeId,
-        Usage, Warning,
+        ImageLength, IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog, Replayed,
+        SharedRange, Shutdown, SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo, SyncOutcome,
+        SyncRecord, TreeId, Usage, Warning,
     };
 }
 

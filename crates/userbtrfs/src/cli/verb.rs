@@ -185,6 +185,7 @@ pub(crate) fn parse<P: Parser>(
     program: &str,
     image: &str,
 ) -> Result<P, clap::Error> {
+    let words = with_long_predicates(words, !program.is_empty());
     let mut command = with_usages(P::command(), program, image);
     let matches = command.try_get_matches_from_mut(words);
     let mut matches = matches.map_err(tips::without_misleading)?;
@@ -197,8 +198,7 @@ pub(crate) fn with_usages(command: Command, program: &str, image: &str) -> Comma
         let usage = format!("{program}{verb} [OPTIONS] {image}<{paths}>... <DEST>");
         command.mut_subcommand(verb, |verb| verb.override_usage(usage))
     };
-    WITH_DESTINATION.into_iter().fold(command, usage);
-    let words = with_long_predicates(words, !program.is_empty())
+    WITH_DESTINATION.into_iter().fold(command, usage)
 }
 
 /// The predicates of find(1), whose names are long and have one dash.

@@ -41,6 +41,9 @@ pub(crate) enum FilesystemVerb {
     Sync(SyncArgs),
     /// Resize the filesystem in an image or a mount
     Resize(resize::ResizeArgs),
+    /// Rewrite the small extents of files together
+    #[command(visible_alias = "defrag")]
+    Defragment(defragment::DefragmentArgs),
 }
 
 /// Names the image of a verb that takes a path in a mount in its place.
@@ -50,9 +53,6 @@ fn or_path(arg: Arg) -> Arg {
     } else {
         arg
     }
-    /// Rewrite the small extents of files together
-    #[command(visible_alias = "defrag")]
-    Defragment(defragment::DefragmentArgs),
 }
 
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ mod delete;
 mod list;
 pub(in crate::cli::admin) mod mounted;
 pub(in crate::cli::admin) mod object;
-mod place;
+pub(in crate::cli::admin) mod place;
 pub(in crate::cli) mod property;
 mod show;
 

@@ -18,9 +18,9 @@ use userbtrfs::{SyncRecord, TreeId};
 
 use super::args::MountArgs;
 use super::shared::SharedMounts;
-use crate::cli::admin::filesystem::resize;
-use crate::cli::admin::filesystem::request::{self, FilesystemRequest};
 use crate::cli::admin::filesystem::defragment::DefragmentRequest;
+use crate::cli::admin::filesystem::request::{self, FilesystemRequest};
+use crate::cli::admin::filesystem::resize;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
