@@ -101,6 +101,10 @@ impl Arguments {
             _ => return Err(Errno::INVAL),
         };
         let level = i32::from(i8::from_le_bytes([level]));
+        // As in Linux: of zlib, 0 is not the default here.
+        if has_level && level == 0 && algorithm == Compression::Zlib {
+            return Err(Errno::INVAL);
+        }
         // LZO has one level, which Linux calls 1.
         let is_usual = level == 0 || (algorithm == Compression::Lzo && level == 1);
         let level = Some(level).filter(|_| has_level && !is_usual);
