@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use userbtrfs::OpenOptions;
 use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
-use userbtrfs_testkit::linux::{self, Mount};
+use userbtrfs::{Filesystem, OpenOptions};
+use userbtrfs_testkit::linux;
 
 use crate::args::{BuildArgs, Method, PutArgs};
 use crate::bench::{Bench, say};
@@ -65,10 +65,12 @@ fn rootdir_compresses() -> Result<bool> {
     Ok(String::from_utf8_lossy(&text).contains("--compress"))
 }
 
-/// Returns the bytes that a filesystem uses, by Linux.
-pub(crate) fn used_bytes(mount: &Mount) -> Result<u64> {
-    let stat = rustix::fs::statvfs(mount.path())?;
-    Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+/// Returns the bytes of data and of trees that an unmounted image has, each copy counted once.
+///
+/// `statvfs` would add the space that Linux reserves for trees.
+pub(crate) fn used_bytes(image: &Fresh) -> Result<u64> {
+    let usage = Filesystem::open(image.path())?.usage()?;
+    Ok(usage.kinds.iter().map(|kind| kind.used).sum())
 }
 
 fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Report) -> Result<()> {
@@ -219,7 +221,8 @@ impl Put {
         let made = Tally::of(&mount.path().join(below))?;
         let expected = self.tally;
         ensure!(made == expected, "copied {made:?} in place of {expected:?}");
-        used_bytes(&mount)
+        drop(mount);
+        used_bytes(image)
     }
 }
 
