@@ -172,7 +172,7 @@ fn deletion_that_a_signal_stops_leaves_the_subvolume_or_the_rest_to_drop() {
     println!("after {tries} tries: {left:?} is left");
     let said = made.verb("subvolume sync", &[]).good();
     let is_left = usize::from(!left.is_empty());
-    assert_eq!(said, "Subvolume id 256 is gone (1/1)\n".repeat(is_left));
+    assert_eq!(said, "Waiting for 1 subvolume\nSubvolume id 256 is gone (1/1)\n".repeat(is_left));
     assert_eq!(made.verb("subvolume list -d", &[]).good(), "");
     let kinds = made.open().usage().unwrap().kinds;
     let data = kinds.iter().filter(|kind| kind.flags.contains(BlockGroupFlags::DATA));
