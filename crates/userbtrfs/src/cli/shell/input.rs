@@ -80,8 +80,7 @@ impl Input {
                     Err(ReadlineError::Eof) => return Ok(None),
                     Err(ReadlineError::Interrupted) => print_error(PROMPT_HINT),
                     // A signal that another thread handles.
-                    Err(ReadlineError::Signal(_)) => {}
-                    Err(ReadlineError::Errno(Errno::EINTR)) => {}
+                    Err(ReadlineError::Signal(_) | ReadlineError::Errno(Errno::EINTR)) => {}
                     Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
                     }
                     Err(error) => return Err(error).context("standard input"),
