@@ -126,6 +126,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Runs a verb for a command line of btrfs-progs.
 fn run_as_btrfs(words: Vec<OsString>) -> Result<ExitCode> {
+    let words = admin::filesystem::defragment::with_equals(words);
     let args = verb::parse(words, "btrfs ", "").map_err(|error| one_line(&error))?;
     flush_after(end_at_closed_pipe(dispatch(&args)))
 }
