@@ -60,7 +60,7 @@ pub(crate) fn each_inode(
             } else {
                 filesystem.lookup_no_follow(bytes)?
             };
-            visit(bytes, &inode)?;
+            failures.continue_after(visit(bytes, &inode).with_context(|| shown(path)))?;
             if traversal.recursive && inode.metadata()?.is_dir() {
                 below(filesystem, bytes, &failures, &mut visit)?;
             }
