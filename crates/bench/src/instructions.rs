@@ -3,8 +3,8 @@
 //! 1. An operation runs in a process of its own under valgrind: N iterations in one run, and 2 N in
 //!    another. The difference, divided by N, is the count: what both runs do once cancels out. Both
 //!    run at the same time, since no time is measured.
-//! 2. One thread makes the calls, with names, offsets and contents that a fixed seed determines. The
-//!    filesystem's own threads are counted, too.
+//! 2. One thread makes the calls, with names, offsets and contents that a fixed seed determines.
+//!    The filesystem's own threads are counted, too.
 //! 3. Counts depend on the compiler, its profile, and the features of the processor that valgrind
 //!    emulates. A change is reported, never an error.
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use userbtrfs::{Compress, CompressionMethod, MethodError};
 
-use super::Common;
+use super::common::Common;
 
 /// A compression of written data, with its level, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
-/// Parses a time: `@SECONDS`, `now`, `today`, `yesterday`, `tomorrow`, a date, a time of day or both
-/// (also with a zone, as in RFC 3339 and RFC 2822), or a distance such as `2 days ago`.
+/// Parses a time: `@SECONDS`, `now`, `today`, `yesterday`, `tomorrow`, a date, a time of day or
+/// both (also with a zone, as in RFC 3339 and RFC 2822), or a distance such as `2 days ago`.
 pub(crate) fn date(text: &str, now: &Zoned) -> Option<Timestamp> {
     let text = text.trim();
     let zone = now.time_zone();

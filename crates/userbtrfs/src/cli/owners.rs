@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1001::/home/ann:/bin/sh\n".to_owned();
+        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1001::/srv/ann:/bin/sh\n".to_owned();
         Names::Files { users, groups: "root:x:0:\nstaff:x:50:ann\n".to_owned() }
     }
 

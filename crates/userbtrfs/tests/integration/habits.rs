@@ -173,7 +173,7 @@ fn touch_creates_files_and_sets_times() {
 
 #[test]
 fn owners_have_names_of_the_machine_or_the_image() {
-    let passwd = "ann:x:4242:4243::/home/ann:/bin/sh\n";
+    let passwd = "ann:x:4242:4243::/srv/ann:/bin/sh\n";
     let group = "staff:x:5050:ann\n";
     let made = with_files(&[("/etc/passwd", passwd), ("/etc/group", group), ("/f", "")]);
     let owner = |path: &str| {

@@ -114,16 +114,24 @@ fn find_and_tree_stay_in_one_subvolume() {
     assert_eq!(made.verb("find", &["/copy"]).good(), "/copy\n/copy/sub\n");
 }
 
+/// Returns a tree with the characters that draw its lines, given in ASCII.
+fn drawn(text: &str) -> String {
+    let text = text.replace("|--", "\u{251c}\u{2500}\u{2500}");
+    let text = text.replace("`--", "\u{2514}\u{2500}\u{2500}");
+    text.replace('|', "\u{2502}")
+}
+
 #[test]
 fn tree_draws_levels() {
     let made = made();
-    let drawn = "/\n├── a\n│   ├── big\n│   ├── new\n│   ├── old\n│   └── sub\n│       └── x.txt\n\
-                 └── link -> a/big\n\n2 directories, 5 files\n";
-    assert_eq!(made.verb("tree", &[]).good(), drawn);
+    let expected = "/\n|-- a\n|   |-- big\n|   |-- new\n|   |-- old\n|   `-- sub\n\
+                    |       `-- x.txt\n\
+                    `-- link -> a/big\n\n2 directories, 5 files\n";
+    assert_eq!(made.verb("tree", &[]).good(), drawn(expected));
     let dirs = made.verb("tree -d", &["/"]).good();
-    assert_eq!(dirs, "/\n└── a\n    └── sub\n\n2 directories\n");
+    assert_eq!(dirs, drawn("/\n`-- a\n    `-- sub\n\n2 directories\n"));
     let level = made.verb("tree -a -L 1", &["/a"]).good();
-    assert_eq!(lines(&level)[1], "├── .hidden");
+    assert_eq!(lines(&level)[1], drawn("|-- .hidden"));
     assert_eq!(lines(&level).last(), Some(&"1 directory, 4 files"));
     let document: Value =
         serde_json::from_str(&made.verb("--format json tree", &["/a/sub"]).good()).unwrap();

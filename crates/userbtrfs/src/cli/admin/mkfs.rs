@@ -34,8 +34,8 @@ use crate::cli::text;
 pub(crate) struct MkfsArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
-    /// Size of a new file, or with --force of an existing one [default with --rootdir: 1.5 times the
-    /// content]
+    /// Size of a new file, or with --force of an existing one [default with --rootdir: 1.5 times
+    /// the content]
     #[arg(short = 'b', long, alias = "byte-count", value_name = "SIZE", value_parser = parse_size)]
     pub(crate) size: Option<u64>,
     /// Label

@@ -17,6 +17,11 @@ use crate::cli::session::{RunVerb, Session};
 use crate::cli::text;
 use crate::cli::text::shown;
 
+/// The parts of the drawing: lines past a directory that goes on, to an entry, and to the last one.
+const BAR: &str = "\u{2502}   ";
+const BRANCH: &str = "\u{251c}\u{2500}\u{2500} ";
+const LAST: &str = "\u{2514}\u{2500}\u{2500} ";
+
 #[derive(clap::Args)]
 pub(crate) struct TreeArgs {
     /// Paths to start at [default: /]
@@ -70,8 +75,8 @@ impl Place<'_> {
     /// Returns the lines that lead to the entry.
     fn lines(&self) -> String {
         let Some((last, above)) = self.is_last.split_last() else { return String::new() };
-        let bars = above.iter().map(|is_last| if *is_last { "    " } else { "│   " });
-        let corner = if *last { "└── " } else { "├── " };
+        let bars = above.iter().map(|is_last| if *is_last { "    " } else { BAR });
+        let corner = if *last { LAST } else { BRANCH };
         bars.chain([corner]).collect()
     }
 }
