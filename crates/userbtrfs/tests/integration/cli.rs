@@ -169,7 +169,7 @@ fn ls_lists_names_and_attributes() {
     assert_eq!(bench.verb("ls", &["/"]).good(), "empty\nlarge\nlink\npipe\nsmall\nsub\n");
     assert_eq!(bench.verb("ls", &[]).good(), bench.verb("ls", &["/"]).good());
     assert_eq!(bench.verb("ls", &["/small"]).good(), "/small\n");
-    assert_eq!(bench.verb("ls", &["/small", "/sub"]).good(), "/small\n/sub:\ninner\n");
+    assert_eq!(bench.verb("ls", &["/small", "/sub"]).good(), "/small\n\n/sub:\ninner\n");
     let long = bench.verb("ls -l", &["/"]).good();
     let expected = [
         "-rw-r--r--   1  1000   100            6 2023-11-14 22:13 small\n",
