@@ -5,6 +5,7 @@
 //! 2. A size that Linux refuses is refused with the same errno, and nothing is written.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::Options;
@@ -111,12 +112,20 @@ fn cut(linux: &Linux, base: &SparseImage, size: NewSize) -> SparseImage {
         btrfs_check(&image).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         if number % JUDGED == 0 {
             judge_by_linux(linux, &what, &image);
+            commit_by_linux(linux, &image);
             linux.scrub(&image).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         }
         fs::remove_file(&image).unwrap();
     }
     assert!(is_resized, "the last state has the new size");
     recording.end()
+}
+
+/// Has Linux commit a change. A crash between the writes of the superblocks leaves different ones,
+/// which a scrub reports; a commit writes all of them.
+fn commit_by_linux(linux: &Linux, image: &Path) {
+    let mount = linux.mount(image, "noatime").unwrap();
+    fs::write(mount.path().join("committed"), b"by Linux").unwrap();
 }
 
 /// Checks that an image lies in its size, by the same bytes in a shorter file, and that Linux uses
@@ -126,7 +135,7 @@ fn truncated(linux: &Linux, image: &SparseImage, len: u64) {
     let [file, copy] = ["image", "copy"].map(|name| folder.path().join(name));
     image.write_to(&file).unwrap();
     fs::File::options().write(true).open(&file).unwrap().set_len(len).unwrap();
-    let write = |root: &std::path::Path| fs::write(root.join("new"), vec![1; 1 << 20]).unwrap();
+    let write = |root: &Path| fs::write(root.join("new"), vec![1; 1 << 20]).unwrap();
     linux.with_copy(&file, &copy, write).unwrap();
 }
 
