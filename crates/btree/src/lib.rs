@@ -44,7 +44,7 @@ pub use cursor::{Cursor, ReadAhead};
 pub use drop_tree::{DropCounts, DropError, DropPosition, TreeDrop};
 pub use edit::{Change, Edit, EditError, ItemEdit};
 pub use hash::{ShortHasher, ShortKeys};
-pub use relocate::{Moved, MovedRef, RelocationPlan};
+pub use relocate::{Moved, MovedRef, PlanError, RelocationPlan};
 pub use search::Position;
 pub use source::{Backref, BlockRefs, BlockSource, Extent, NoSpace, RefChange, SourceError};
 pub use store::{CacheStats, DirtyList, NodeStore, SealError};

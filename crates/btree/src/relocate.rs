@@ -10,11 +10,17 @@
 //!    its address (full backref), as Linux requires.
 //! 4. Nothing is changed before the whole plan is made, and its references were compared with the
 //!    extent tree. The caller excludes changes of all trees from then on.
+//! 5. Each block is what the pointer to it says, also if it is in memory or was visited before: so
+//!    the levels descend on each path, and a walk ends.
+//! 6. The memory of the blocks to change, and of the changes of references, is bounded: a plan that
+//!    would take more is not made. Each visited block takes a few words besides.
 
 use std::collections::HashMap;
 
+use thiserror::Error;
 use userbtrfs_format::{
-    BlockFlags, ChildPointer, FileExtent, FileExtentKind, ItemKind, Logical, RegularExtent, TreeId,
+    BlockFlags, ChildPointer, Expectation, FileExtent, FileExtentKind, ItemKind, Logical,
+    RegularExtent, TreeId,
 };
 use userbtrfs_sync::{Arc, Nesting};
 use userbtrfs_volume::TreeBlock;
@@ -23,6 +29,20 @@ use crate::hash::ShortKeys;
 use crate::source::{Backref, BlockRefs, BlockSource, Extent, NoSpace, RefChange};
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, ReadError, Tree};
+
+/// The memory of a change of a reference that is not in the extent tree yet, in bytes.
+const REFERENCE_BYTES: usize = 160;
+
+/// The reason why there is no plan.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// A tree block cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The changes take more memory than is allowed.
+    #[error("too much refers to what moves")]
+    TooLarge,
+}
 
 /// The blocks and the extents of data that move.
 pub struct Moved {
@@ -75,15 +95,26 @@ pub struct RelocationPlan<'a> {
     generation: u64,
     /// The blocks to change, children before their parents.
     planned: Vec<Planned>,
-    /// The index in `planned` of each visited block; `None` if it does not change.
-    visited: HashMap<Logical, Option<usize>, ShortKeys>,
+    visited: HashMap<Logical, Visited, ShortKeys>,
     /// The trees whose roots move.
     roots: Vec<(Arc<Tree>, usize)>,
+    /// The bytes that the changes take in memory, and the most.
+    memory: usize,
+    memory_max: usize,
+}
+
+/// A block that was visited.
+#[derive(Clone, Copy)]
+struct Visited {
+    generation: u64,
+    level: u8,
+    /// Its index in the plan; `None` if it does not change.
+    index: Option<usize>,
 }
 
 impl<'a> RelocationPlan<'a> {
-    /// Returns a plan without trees.
-    pub fn new(store: &'a NodeStore, moved: Moved, generation: u64) -> Self {
+    /// Returns a plan without trees, whose changes may take `memory_max` bytes.
+    pub fn new(store: &'a NodeStore, moved: Moved, generation: u64, memory_max: usize) -> Self {
         Self {
             store,
             moved,
@@ -91,11 +122,13 @@ impl<'a> RelocationPlan<'a> {
             planned: Vec::new(),
             visited: HashMap::default(),
             roots: Vec::new(),
+            memory: 0,
+            memory_max,
         }
     }
 
     /// Walks a tree that snapshots may share.
-    pub fn add_tree(&mut self, tree: &Arc<Tree>) -> Result<(), ReadError> {
+    pub fn add_tree(&mut self, tree: &Arc<Tree>) -> Result<(), PlanError> {
         let root = tree.root();
         let index = self.visit(tree, root.logical, &tree.expected_root(root))?;
         if let Some(index) = index.filter(|&index| self.planned[index].is_copied) {
@@ -111,16 +144,14 @@ impl<'a> RelocationPlan<'a> {
         &mut self,
         tree: &Tree,
         logical: Logical,
-        expected: &userbtrfs_format::Expectation,
-    ) -> Result<Option<usize>, ReadError> {
-        if let Some(&index) = self.visited.get(&logical) {
-            return Ok(index);
+        expected: &Expectation,
+    ) -> Result<Option<usize>, PlanError> {
+        let Expectation { generation, level, .. } = *expected;
+        let known = self.visited.get(&logical);
+        if let Some(known) = known.filter(|it| (it.generation, it.level) == (generation, level)) {
+            return Ok(known.index);
         }
-        let node = match self.store.cached(logical) {
-            Some(node) => node,
-            None => self.store.load(logical, expected)?,
-        };
-        let block = Arc::clone(&node.read(Nesting::Root));
+        let block = self.store.read(logical, expected)?;
         let mut changes = self.moved.blocks.contains(&logical.0);
         if block.is_leaf() {
             changes |= extents(&block).any(|(_, it)| self.moved.data.contains_key(&it.disk));
@@ -131,25 +162,54 @@ impl<'a> RelocationPlan<'a> {
                 changes |= index.is_some_and(|index| self.planned[index].is_copied);
             }
         }
+        let index = if changes { Some(self.plan(block)?) } else { None };
+        self.visited.insert(logical, Visited { generation, level, index });
+        Ok(index)
+    }
+
+    /// Adds a block to the plan; returns its index.
+    fn plan(&mut self, block: NodeRef) -> Result<usize, PlanError> {
         let header = block.header();
         let is_current = header.generation == self.generation
             && !header.flags.contains(BlockFlags::WRITTEN)
-            && !self.moved.blocks.contains(&logical.0);
-        let index = changes.then(|| {
-            let backrefs = Vec::new();
-            let full_backref = false;
-            let is_copied = !is_current;
-            let is_root = false;
-            self.planned.push(Planned { block, is_copied, full_backref, backrefs, is_root });
-            self.planned.len() - 1
+            && !self.moved.blocks.contains(&header.logical.0);
+        // The block and its copy; each reference is added and dropped.
+        self.memory += 2 * (self.store.nodesize() + REFERENCE_BYTES * block.len());
+        if self.memory > self.memory_max {
+            return Err(PlanError::TooLarge);
+        }
+        self.planned.push(Planned {
+            block,
+            is_copied: !is_current,
+            full_backref: false,
+            backrefs: Vec::new(),
+            is_root: false,
         });
-        self.visited.insert(logical, index);
-        Ok(index)
+        Ok(self.planned.len() - 1)
     }
 
     /// Returns the number of blocks to allocate.
     pub fn copies(&self) -> usize {
         self.planned.iter().filter(|it| it.is_copied).count()
+    }
+
+    /// Returns the number of references that are added or dropped, given those to extents that
+    /// move. All references are found.
+    pub fn changes(&self, moved: &[MovedRef]) -> usize {
+        let of_block = |planned: &Planned| {
+            let block = &planned.block;
+            let stay = if block.is_leaf() {
+                let moves = |extent: &RegularExtent| self.moved.data.contains_key(&extent.disk);
+                extents(block).filter(|(_, extent)| !moves(extent)).count()
+            } else {
+                let moves = |slot| self.copied(block.child(slot).logical).is_some();
+                (0..block.len()).filter(|slot| !moves(*slot)).count()
+            };
+            // The allocation of a copy counts one, which is dropped.
+            2 * (planned.backrefs.len() + stay + 1)
+        };
+        let copied = self.planned.iter().filter(|it| it.is_copied);
+        copied.map(of_block).sum::<usize>() + 2 * moved.len()
     }
 
     /// Finds all references to what moves, and compares those to blocks with what `refs` returns
@@ -206,7 +266,7 @@ impl<'a> RelocationPlan<'a> {
 
     /// Returns the index of a block that is copied.
     fn copied(&self, logical: Logical) -> Option<usize> {
-        let index = self.visited.get(&logical).copied().flatten()?;
+        let index = self.visited.get(&logical)?.index?;
         self.planned[index].is_copied.then_some(index)
     }
 

@@ -112,6 +112,11 @@ impl NodeStore {
         Some(node)
     }
 
+    /// Returns the size of a node in bytes.
+    pub(crate) fn nodesize(&self) -> usize {
+        self.nodesize
+    }
+
     /// Returns whether the node at `logical` is in memory.
     pub(crate) fn has(&self, logical: Logical) -> bool {
         self.dirty.get(logical).is_some() || self.cache.contains(logical)
@@ -125,6 +130,29 @@ impl NodeStore {
     ) -> Result<Arc<Node>, ReadError> {
         let block = self.volume.read_block(logical, expected)?;
         Ok(self.adopt(logical, block))
+    }
+
+    /// Returns the block at `logical`, from memory or from disk, if it is the expected one. The
+    /// caller holds no tree lock, and no tree changes meanwhile.
+    pub(crate) fn read(
+        &self,
+        logical: Logical,
+        expected: &Expectation,
+    ) -> Result<NodeRef, ReadError> {
+        if let Some(node) = self.cached(logical) {
+            let block = NodeRef::clone(&node.read(Nesting::Root));
+            match block.check_expected(expected) {
+                Ok(()) => return Ok(block),
+                Err(error) if self.dirty.get(logical).is_some() => {
+                    return Err(self.error(logical, expected, error));
+                }
+                // What is on disk may be the expected one.
+                Err(_) => self.forget(logical),
+            }
+        }
+        let node = self.load(logical, expected)?;
+        let block = NodeRef::clone(&node.read(Nesting::Root));
+        Ok(block)
     }
 
     /// Adds a node to the cache whose first mirror was read ahead.

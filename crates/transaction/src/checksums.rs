@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::roots::TreeRoots;
 
 pub(crate) use form::{Form, key};
+pub(crate) use insert::insert;
 pub(crate) use pending::PendingChecksums;
 
 /// Removes the checksums of `len` bytes of data at `logical`, as far as it has any.
@@ -59,13 +60,6 @@ pub(crate) fn runs(
         ControlFlow::Continue(())
     })?;
     Ok(runs)
-}
-
-/// Adds the checksums of `len` bytes of data at `from` to the copy of that data at `to`.
-pub(crate) fn copy(editor: &Editor<'_>, from: Logical, len: u64, to: Logical) -> Result<()> {
-    let runs = runs(editor.tree_roots, from, len)?;
-    let moved = runs.into_iter().map(|(at, stored)| (at - from.0 + to.0, stored)).collect();
-    insert::insert(editor, &moved)
 }
 
 fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Result<()> {

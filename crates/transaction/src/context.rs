@@ -26,7 +26,7 @@ use crate::space::{Reservation, ReservePolicy, Space, SpaceKind, bytes_for_items
 use crate::subvolume::state::SubvolumeIds;
 
 /// The factor for checksums that are not in their tree yet: leaves may be half empty.
-const CHECKSUM_FACTOR: u64 = 2;
+pub(crate) const CHECKSUM_FACTOR: u64 = 2;
 
 /// The trees, the space and the running transaction of a filesystem that is open for writing.
 pub(crate) struct TransactionContext {

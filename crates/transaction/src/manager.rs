@@ -30,7 +30,7 @@ use crate::log::{
 use crate::mountable;
 use crate::options::TransactionOptions;
 use crate::refs::{self, FileExtentRef};
-use crate::relocate::{GroupRelocator, PendingRelocation};
+use crate::relocate::{AddressEpoch, GroupRelocator, PendingRelocation};
 use crate::roots::TreeRoots;
 use crate::space::discard::{Discarder, Discards};
 use crate::space::file_data::FileData;
@@ -510,6 +510,18 @@ impl TransactionManager {
             relocator.relocate(start)?;
         }
         Ok(())
+    }
+
+    /// Returns the present epoch of the addresses of data; `None` while data is being relocated. An
+    /// address that was looked up outside of a transaction may be used, to read or under a handle,
+    /// if the epoch is the same afterwards. Under a handle there is one epoch.
+    pub fn address_epoch(&self) -> Option<AddressEpoch> {
+        self.relocation.epoch()
+    }
+
+    /// Waits while data is being relocated. The caller is in no transaction.
+    pub fn wait_for_epoch(&self) -> Result<()> {
+        self.relocation.wait_for_epoch(&self.context)
     }
 
     /// Lets chunks be made up to the end of the device again.

@@ -2,25 +2,33 @@
 //!
 //! ```text
 //!   freeze the group     commit     copy data     commit: move     commit: remove the group
+//!                                  +------- part by part ------+
 //! ```
 //!
 //! 1. From `freeze` on nothing is allocated in the group, so that after the first commit the extent
 //!    tree lists all that is in it, and all of it is on the device.
 //! 2. Data is copied before the commit that moves its references, and is not overwritten in place
-//!    meanwhile. The checksums of the copy are those of the original.
-//! 3. One commit moves all references: before it is durable, the old places are in use, and after
-//!    it the new ones. So every crash leaves a consistent filesystem.
+//!    meanwhile. The checksums of the copy are those of the original, and are in their tree first.
+//! 3. One commit moves all references to a part of the group: before it is durable, the old places
+//!    are in use, and after it the new ones. So every crash leaves a consistent filesystem.
 //! 4. Blocks of subvolumes are moved by [`RelocationPlan`], which keeps what snapshots share. Other
 //!    trees are not shared: the path to each block is copied.
-//! 5. A relocation that finds too little space, or references that it does not know, changes
-//!    nothing.
+//! 5. All that can fail, but for writes and for reads of what was just read, is done before
+//!    anything changes. A relocation that finds too little space, a block that cannot be read, or references
+//!    that it does not know, changes nothing, and the commit continues.
+//! 6. A request is made under a handle, so that the commit of that transaction finds it.
+//! 7. A thread that looked up addresses of data outside of a transaction uses them only if the
+//!    [`AddressEpoch`] is still the same.
 
+mod epoch;
 mod group;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
-use userbtrfs_btree::{Extent, ItemEdit, Moved, ReadAhead, RefChange, RelocationPlan, Tree};
+use userbtrfs_btree::{
+    Extent, ItemEdit, Moved, MovedRef, PlanError, ReadAhead, RefChange, RelocationPlan, Tree,
+};
 use userbtrfs_format::{
     Expectation, ExtentFlags, ExtentItem, InlineRef, ItemKind, Key, Logical, MetadataLevel,
     RootItem, TreeId,
@@ -28,22 +36,26 @@ use userbtrfs_format::{
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::checksums;
-use crate::context::TransactionContext;
+use crate::commit::{Handle, HandleKind};
+use crate::context::{CHECKSUM_FACTOR, TransactionContext};
 use crate::damage::Damage;
 use crate::editor::{Editor, Items, TreeItems};
 use crate::error::{Error, Result};
 use crate::refs;
-use crate::space::ReservePolicy;
+use crate::space::{Reservation, ReservePolicy};
 use crate::units::VERIFIED;
 
+pub use epoch::AddressEpoch;
 pub(crate) use group::GroupRelocator;
 
-/// The blocks that may be copied for a block of a tree that no snapshot shares.
-const PATH_BLOCKS: u64 = 3;
+/// The most extents and tree blocks that one commit moves.
+const PART_EXTENTS: usize = 1 << 16;
+/// The most bytes of data that one commit moves, unless they are one extent.
+const PART_BYTES: u64 = 1 << 30;
 
 /// An extent of data that was copied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CopiedExtent {
+struct CopiedExtent {
     from: Logical,
     to: Logical,
     len: u64,
@@ -52,9 +64,11 @@ pub(crate) struct CopiedExtent {
 /// A relocation that the next commit makes.
 #[derive(Debug)]
 struct Request {
-    /// The addresses of the block group.
+    /// The addresses of a part of a block group.
     range: Range<u64>,
     data: Vec<CopiedExtent>,
+    /// The most bytes of memory that the changes take.
+    memory_max: usize,
 }
 
 /// The result of a relocation.
@@ -62,12 +76,17 @@ struct Request {
 enum Outcome {
     /// All references are moved. These copies have none: their originals were freed meanwhile.
     Moved { unused: Vec<CopiedExtent> },
+    /// Nothing is changed: it would take too much memory.
+    TooLarge,
     /// Nothing is changed, for this reason.
     Refused(Error),
 }
 
 /// The relocation that the commit of the running transaction makes.
-pub(crate) struct PendingRelocation(Mutex<State>);
+pub(crate) struct PendingRelocation {
+    state: Mutex<State>,
+    epochs: epoch::Epochs,
+}
 
 #[derive(Default)]
 struct State {
@@ -75,38 +94,160 @@ struct State {
     outcome: Option<Outcome>,
 }
 
-impl PendingRelocation {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(Class::ChangedRoots, State::default()))
-    }
+/// References that are being moved. The next epoch begins when this is dropped, and so after the
+/// references of the extent tree are changed.
+#[must_use = "references are moved until this is dropped"]
+pub(crate) struct MovingReferences<'a> {
+    epochs: &'a epoch::Epochs,
+    _reservation: Reservation,
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().request.is_none()
-    }
-
-    /// Makes the relocation that was requested; returns true if there was one. All references are
-    /// in the extent tree, and the caller excludes changes of all trees.
-    pub(crate) fn run(&self, context: &TransactionContext, editor: &Editor<'_>) -> Result<bool> {
-        let Some(request) = self.0.lock().request.take() else { return Ok(false) };
-        let outcome = relocate(context, editor, &request)?;
-        self.0.lock().outcome = Some(outcome);
-        Ok(true)
+impl Drop for MovingReferences<'_> {
+    fn drop(&mut self) {
+        self.epochs.begin();
     }
 }
 
-/// Moves all that is in a block group.
-fn relocate(
-    context: &TransactionContext,
-    editor: &Editor<'_>,
+impl PendingRelocation {
+    pub(crate) fn new() -> Self {
+        let state = Mutex::new(Class::ChangedRoots, State::default());
+        Self { state, epochs: epoch::Epochs::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().request.is_none()
+    }
+
+    /// Returns the present epoch; `None` while references are being moved.
+    pub(crate) fn epoch(&self) -> Option<AddressEpoch> {
+        self.epochs.now()
+    }
+
+    /// Waits while references are being moved. The caller is in no transaction.
+    pub(crate) fn wait_for_epoch(&self, context: &TransactionContext) -> Result<()> {
+        while self.epochs.now().is_none() {
+            drop(Handle::join(context, HandleKind::Operation)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the relocation that was requested, if there is one. All references are in the extent
+    /// tree, and the caller excludes changes of all trees; it applies the references before it
+    /// drops the result.
+    pub(crate) fn run(
+        &self,
+        context: &TransactionContext,
+        editor: &Editor<'_>,
+    ) -> Result<Option<MovingReferences<'_>>> {
+        let Some(request) = self.state.lock().request.take() else { return Ok(None) };
+        let (outcome, moving) = match Relocation::plan(context, editor.generation, &request) {
+            Ok((relocation, reservation)) => {
+                self.epochs.end();
+                let moving = MovingReferences { epochs: &self.epochs, _reservation: reservation };
+                (relocation.run(editor)?, Some(moving))
+            }
+            Err(refused) => (refused, None),
+        };
+        self.state.lock().outcome = Some(outcome);
+        Ok(moving)
+    }
+}
+
+/// A relocation that can be made: all that it needs is read, and its references are known.
+struct Relocation<'a> {
+    context: &'a TransactionContext,
+    plan: RelocationPlan<'a>,
+    data: &'a [CopiedExtent],
+    /// The copies whose originals have no references.
+    unused: Vec<CopiedExtent>,
+    /// The checksums of the copies, by the address of the first sector.
+    checksums: BTreeMap<u64, Vec<u8>>,
+    /// For each block of a tree that no snapshot shares, the changes that copy it.
+    paths: Vec<(TreeId, Vec<ItemEdit>)>,
+}
+
+impl From<Error> for Outcome {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<PlanError> for Outcome {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::TooLarge => Self::TooLarge,
+            PlanError::Read(error) => Self::Refused(error.into()),
+        }
+    }
+}
+
+impl<'a> Relocation<'a> {
+    /// Plans the move of all that is in a range, and reserves space for it.
+    fn plan(
+        context: &'a TransactionContext,
+        generation: u64,
+        request: &'a Request,
+    ) -> Result<(Self, Reservation), Outcome> {
+        let plan = plan_blocks(context, generation, request)?;
+        let moved = plan.data_refs(|leaf| leaf);
+        let Some(unused) = compare_data_refs(context, &moved, &request.data)? else {
+            return Err(refused("references to data are unknown"));
+        };
+        let mut checksums = BTreeMap::new();
+        for CopiedExtent { from, to, len } in used(&request.data, &unused) {
+            let runs = checksums::runs(&context.tree_roots, from, len)?;
+            checksums.extend(runs.into_iter().map(|(at, sums)| (at - from.0 + to.0, sums)));
+        }
+        let mut paths = Vec::new();
+        let mut blocks = plan.copies() as u64;
+        for (logical, owner, expected) in blocks_of_other_trees(context, &request.range)? {
+            blocks += path_len(context, owner, expected.level)?;
+            paths.push((owner, edits_of_path(context, logical, owner, &expected)?));
+        }
+        let sums: usize = checksums.values().map(Vec::len).sum();
+        let bytes = blocks * u64::from(context.nodesize()) + CHECKSUM_FACTOR * sums as u64;
+        let references = plan.changes(&moved) as u64 + 2 * blocks;
+        let reservation = context.reserve_now(bytes, references, ReservePolicy::Normal);
+        let reservation = reservation.ok_or(Error::NoSpace)?;
+        let relocation = Self { context, plan, data: &request.data, unused, checksums, paths };
+        Ok((relocation, reservation))
+    }
+
+    fn run(self, editor: &Editor<'_>) -> Result<Outcome> {
+        for (owner, edits) in self.paths {
+            for edit in edits {
+                editor.apply(owner, &mut [edit])?;
+            }
+        }
+        checksums::insert(editor, &self.checksums)?;
+        move_references(self.context, self.plan, self.data)?;
+        Ok(Outcome::Moved { unused: self.unused })
+    }
+}
+
+fn refused(why: &'static str) -> Outcome {
+    Outcome::Refused(Error::NotRelocated(why))
+}
+
+/// Returns the copies that get references.
+fn used(data: &[CopiedExtent], unused: &[CopiedExtent]) -> impl Iterator<Item = CopiedExtent> {
+    let unused: BTreeSet<_> = unused.iter().map(|it| it.from).collect();
+    data.iter().copied().filter(move |it| !unused.contains(&it.from))
+}
+
+/// Plans the changes of the trees of subvolumes.
+fn plan_blocks<'a>(
+    context: &'a TransactionContext,
+    generation: u64,
     request: &Request,
-) -> Result<Outcome> {
+) -> Result<RelocationPlan<'a>, Outcome> {
     let Some(trees) = subvolume_trees(context)? else {
-        return Ok(refused("a deleted subvolume is still being dropped"));
+        return Err(refused("a deleted subvolume is still being dropped"));
     };
     let data: HashMap<_, _, _> = request.data.iter().map(|it| (it.from, it.to)).collect();
     let moved = Moved { blocks: request.range.clone(), data };
     let store = context.tree_roots.store();
-    let mut plan = RelocationPlan::new(store, moved, editor.generation);
+    let mut plan = RelocationPlan::new(store, moved, generation, request.memory_max);
     for tree in &trees {
         plan.add_tree(tree)?;
     }
@@ -114,33 +255,11 @@ fn relocate(
         let found = refs::lookup(&context.tree_roots, &Extent::Block { logical, level })?;
         found.ok_or_else(|| Error::from(Damage::NoExtent(logical)))
     };
-    if !plan.find_refs(lookup)? {
-        return Ok(refused("references to tree blocks are unknown"));
+    if plan.find_refs(lookup)? {
+        Ok(plan)
+    } else {
+        Err(refused("references to tree blocks are unknown"))
     }
-    let Some(unused) = compare_data_refs(context, &plan, &request.data)? else {
-        return Ok(refused("references to data are unknown"));
-    };
-    let others = blocks_of_other_trees(context, &request.range)?;
-    let blocks = plan.copies() as u64 + PATH_BLOCKS * others.len() as u64;
-    let bytes = blocks * u64::from(context.nodesize());
-    match context.reserve_now(bytes, 2 * blocks, ReservePolicy::Steal) {
-        Some(reservation) => drop(reservation),
-        None => return Ok(Outcome::Refused(Error::NoSpace)),
-    }
-    move_references(context, plan, &request.data)?;
-    for extent in &request.data {
-        if !unused.iter().any(|it| it.from == extent.from) {
-            checksums::copy(editor, extent.from, extent.len, extent.to)?;
-        }
-    }
-    for (logical, owner, expected) in others {
-        copy_path(context, editor, logical, owner, &expected)?;
-    }
-    Ok(Outcome::Moved { unused })
-}
-
-fn refused(why: &'static str) -> Outcome {
-    Outcome::Refused(Error::NotRelocated(why))
 }
 
 /// Returns the trees whose blocks snapshots may share; `None` if one of them is being dropped.
@@ -165,11 +284,11 @@ fn subvolume_trees(context: &TransactionContext) -> Result<Option<Vec<Arc<Tree>>
 /// have none, and `None` if they differ.
 fn compare_data_refs(
     context: &TransactionContext,
-    plan: &RelocationPlan<'_>,
+    moved: &[MovedRef],
     data: &[CopiedExtent],
 ) -> Result<Option<Vec<CopiedExtent>>> {
     let mut counts: HashMap<Logical, u64> = HashMap::new();
-    for found in plan.data_refs(|leaf| leaf) {
+    for found in moved {
         *counts.entry(found.logical).or_default() += 1;
     }
     let mut unused = Vec::new();
@@ -210,11 +329,11 @@ fn move_references(
     Ok(())
 }
 
-/// Calls `see` with the extents that lie in a range, according to the extent tree.
+/// Calls `see` with the extents that lie in a range, according to the extent tree, until it breaks.
 fn visit_extents(
     context: &TransactionContext,
     range: &Range<u64>,
-    mut see: impl FnMut(Key, ExtentItem),
+    mut see: impl FnMut(Key, ExtentItem) -> ControlFlow<()>,
 ) -> Result<()> {
     let first = Key::new(range.start, ItemKind::EXTENT_ITEM, 0);
     TreeItems::new(&context.tree_roots, TreeId::EXTENT)?.visit(&first, &mut |key, item| {
@@ -223,7 +342,7 @@ fn visit_extents(
         }
         let is_extent = matches!(key.kind, ItemKind::EXTENT_ITEM | ItemKind::METADATA_ITEM);
         if key.objectid >= range.start && is_extent {
-            see(key, ExtentItem::parse(key, item).expect(VERIFIED));
+            return see(key, ExtentItem::parse(key, item).expect(VERIFIED));
         }
         ControlFlow::Continue(())
     })
@@ -239,7 +358,7 @@ fn blocks_of_other_trees(
     visit_extents(context, range, |key, item| {
         let level = match item.level {
             MetadataLevel::InKey(level) | MetadataLevel::InItem(_, level) => level,
-            MetadataLevel::None => return,
+            MetadataLevel::None => return ControlFlow::Continue(()),
         };
         let generation = item.generation;
         for inline in &item.inline {
@@ -250,43 +369,69 @@ fn blocks_of_other_trees(
                 found.push((Logical(key.objectid), owner, expected));
             }
         }
+        ControlFlow::Continue(())
     })?;
     Ok(found)
 }
 
-/// Copies the path to a block of a tree that no snapshot shares.
-fn copy_path(
+/// Returns the number of blocks on the path from the root of a tree to a block.
+fn path_len(context: &TransactionContext, owner: TreeId, level: u8) -> Result<u64> {
+    let root = context.tree_roots.tree(owner)?.root();
+    Ok(u64::from(root.level.saturating_sub(level)) + 1)
+}
+
+/// Returns the changes after which the path to a block, of a tree that no snapshot shares, is
+/// copied, and all items are as before.
+fn edits_of_path(
     context: &TransactionContext,
-    editor: &Editor<'_>,
     logical: Logical,
     owner: TreeId,
     expected: &Expectation,
-) -> Result<()> {
+) -> Result<Vec<ItemEdit>> {
     let block = context.volume().read_block(logical, expected)?;
     if block.is_empty() {
         // The root of an empty tree: an item is added, and removed again.
         let key = Key::new(1, ItemKind::INODE_ITEM, 0);
-        editor.apply(owner, &mut [ItemEdit::Put(key, Vec::new())])?;
-        return editor.apply(owner, &mut [ItemEdit::Remove(key)]);
+        return Ok(vec![ItemEdit::Put(key, Vec::new()), ItemEdit::Remove(key)]);
     }
     let tree = context.tree_roots.tree(owner)?;
     let cursor = context.tree_roots.cursor(&tree, &block.key(0), ReadAhead::Off)?;
-    let item = cursor.item().map(|item| (item.key, item.data.to_vec()));
-    drop(cursor);
-    match item {
-        // Nothing changes, but for the addresses.
-        Some((key, data)) => editor.apply(owner, &mut [ItemEdit::Put(key, data)]),
-        None => Ok(()),
-    }
+    // Nothing changes, but for the addresses.
+    let item = cursor.item().map(|item| ItemEdit::Put(item.key, item.data.to_vec()));
+    Ok(item.into_iter().collect())
 }
 
-/// Returns the extents of data in a range, by address: start and length.
-fn data_extents(context: &TransactionContext, range: &Range<u64>) -> Result<Vec<(Logical, u64)>> {
-    let mut found = Vec::new();
-    visit_extents(context, range, |key, item| {
-        if item.flags.contains(ExtentFlags::DATA) {
-            found.push((Logical(key.objectid), key.offset));
-        }
-    })?;
-    Ok(found)
+/// A part of a block group, of which all moves in one commit.
+struct Part {
+    range: Range<u64>,
+    /// The extents of data: start and length.
+    data: Vec<(Logical, u64)>,
+    /// The number of extents and tree blocks.
+    count: usize,
+}
+
+impl Part {
+    /// Returns the first part of a range, of at most `most` extents and tree blocks, and of few
+    /// bytes of data; `None` if there is nothing in the range.
+    fn first(
+        context: &TransactionContext,
+        range: &Range<u64>,
+        most: usize,
+    ) -> Result<Option<Self>> {
+        let mut part = Self { range: range.clone(), data: Vec::new(), count: 0 };
+        let mut bytes = 0;
+        visit_extents(context, range, |key, item| {
+            let is_data = item.flags.contains(ExtentFlags::DATA);
+            let len = if is_data { key.offset } else { 0 };
+            if part.count == most || part.count > 0 && bytes + len > PART_BYTES {
+                part.range.end = key.objectid;
+                return ControlFlow::Break(());
+            }
+            bytes += len;
+            part.count += 1;
+            part.data.extend(is_data.then_some((Logical(key.objectid), len)));
+            ControlFlow::Continue(())
+        })?;
+        Ok((part.count > 0).then_some(part))
+    }
 }

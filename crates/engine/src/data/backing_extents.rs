@@ -1,10 +1,14 @@
 //! The extents of a file on disk, as they are read: pending, in flight or in the tree.
+//!
+//! 1. A relocation may move extents while a reader holds their addresses. Those that it looked up,
+//!    and the bytes that it read there, are used only if the epoch of addresses is afterwards the
+//!    one of the snapshot: else it looks them up again.
 
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::TransactionManager;
+use userbtrfs_transaction::{AddressEpoch, TransactionManager};
 
-use crate::error::InodeId;
+use crate::error::{InodeId, Result};
 use crate::inode::{ExtentChanges, Inode};
 
 /// A snapshot of the state that is needed to read a file from disk.
@@ -22,6 +26,8 @@ pub(crate) struct BackingExtents {
     pub(crate) transactions: Option<Arc<TransactionManager>>,
     /// Extents in flight, which will replace those on disk; `None` if the reader ignores them.
     pub(crate) arriving: Option<Arc<ExtentChanges>>,
+    /// The epoch of addresses; `None` while data is being relocated, or if it never is.
+    pub(crate) epoch: Option<AddressEpoch>,
 }
 
 impl BackingExtents {
@@ -32,6 +38,21 @@ impl BackingExtents {
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
         let inode = Arc::clone(inode);
         let transactions = transactions.cloned();
-        Self { id, inode, size: item.size, checksummed: !free, transactions, arriving: None }
+        let epoch = transactions.as_ref().and_then(|transactions| transactions.address_epoch());
+        Self { id, inode, size: item.size, checksummed: !free, transactions, arriving: None, epoch }
+    }
+
+    /// Returns true if addresses that were looked up since are still those of the file.
+    pub(in crate::data) fn is_current(&self) -> bool {
+        let Some(transactions) = &self.transactions else { return true };
+        self.epoch.is_some() && self.epoch == transactions.address_epoch()
+    }
+
+    /// Waits until addresses can be looked up again. The caller is in no transaction.
+    pub(in crate::data) fn wait_for_epoch(&self) -> Result<()> {
+        match &self.transactions {
+            Some(transactions) => Ok(transactions.wait_for_epoch()?),
+            None => Ok(()),
+        }
     }
 }

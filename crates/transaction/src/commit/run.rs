@@ -99,9 +99,12 @@ impl Committer {
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
         self.context.state.check()?;
-        if self.context.options.only_asked {
-            return Ok(false);
-        }
+        if self.context.options.only_asked { Ok(false) } else { self.commit_and_free() }
+    }
+
+    /// Like [`Self::commit_for_space`], for a caller that asks for the commit.
+    #[track_caller]
+    pub(crate) fn commit_and_free(&self) -> Result<bool> {
         let before = self.context.state.generation();
         // Space that a commit left pinned for a write in place can be freed though nothing changed.
         let frees =
@@ -130,8 +133,9 @@ impl Committer {
         self.commit_generation(generation, cause)
     }
 
+    /// Commits a transaction that was running when the caller was in it.
     #[track_caller]
-    fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
+    pub(crate) fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
         self.commit_generation_with(generation, cause, || ())
     }
 
@@ -224,7 +228,7 @@ impl Committer {
         space_items.write_device_size()?;
         space_items.run_references()?;
         self.crash_point(CrashPoint::CommitRefsRun);
-        if self.relocation.run(&self.context, &space_items.editor)? {
+        if let Some(_moving) = self.relocation.run(&self.context, &space_items.editor)? {
             space_items.run_references()?;
         }
         space_items.remove_empty_groups()?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use userbtrfs_format::Logical;
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::Range as VolumeRange;
+use userbtrfs_volume::{Range as VolumeRange, ReadError};
 
-use super::{CopiedExtent, Outcome, PendingRelocation, Request, data_extents};
+use super::{CopiedExtent, Outcome, PART_EXTENTS, Part, PendingRelocation, Request};
 use crate::checksums;
 use crate::commit::{CommitTrigger, Committer, Handle, HandleKind};
 use crate::context::TransactionContext;
@@ -37,7 +37,8 @@ pub(crate) struct GroupRelocator<'a> {
 
 impl GroupRelocator<'_> {
     /// Moves all that is in a block group elsewhere, and removes the group. The caller is in no
-    /// transaction, and has written all data of files. If it fails, the group can be used again.
+    /// transaction, and has written all data of files. If it fails, the group can be used again,
+    /// and the rest of its content is where it was.
     pub(crate) fn relocate(&self, start: Logical) -> Result<()> {
         let space = &self.context.space;
         self.freeze(start)?;
@@ -68,26 +69,50 @@ impl GroupRelocator<'_> {
         Ok(())
     }
 
+    /// Moves all that is in a group, part by part.
     fn move_content(&self, start: Logical) -> Result<()> {
         let space = &self.context.space;
         let Some((_, len)) = space.kind_and_len(start) else { return Ok(()) };
-        let range = start.0..start.0 + len;
-        let _not_in_place = space.exclude_nocow_in(range.clone());
+        let end = start.0 + len;
+        let _not_in_place = space.exclude_nocow_in(start.0..end);
         self.settle(start)?;
-        let data = self.copy_data(&range)?;
-        self.pending.0.lock().request = Some(Request { range, data: data.clone() });
-        self.committer.commit(CommitTrigger::Asked)?;
-        let outcome = self.pending.0.lock().outcome.take();
-        match outcome.expect("the commit made the relocation") {
-            Outcome::Moved { unused } => {
-                self.give_back(&unused);
-                Ok(())
-            }
-            Outcome::Refused(error) => {
-                self.give_back(&data);
-                Err(error)
+        let mut at = start.0;
+        let mut most = PART_EXTENTS;
+        while let Some(part) = self.first_part(at..end, most)? {
+            match self.move_part(&part)? {
+                Outcome::Moved { .. } => at = part.range.end,
+                Outcome::TooLarge => most = part.count / 2,
+                Outcome::Refused(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    fn first_part(&self, range: Range<u64>, most: usize) -> Result<Option<Part>> {
+        let _no_commit = Handle::join(self.context, HandleKind::Operation)?;
+        Part::first(self.context, &range, most)
+    }
+
+    /// Copies the data of a part, and moves all references to the part by a commit.
+    fn move_part(&self, part: &Part) -> Result<Outcome> {
+        let data = self.copy_data(&part.data)?;
+        // One extent is moved however many refer to it.
+        let bounded = part.count > 1;
+        let memory_max = if bounded { self.context.options.dirty_max } else { usize::MAX };
+        let request = Request { range: part.range.clone(), data: data.clone(), memory_max };
+        let generation = {
+            let handle = Handle::join(self.context, HandleKind::Operation)?;
+            self.pending.state.lock().request = Some(request);
+            handle.generation()
+        };
+        self.committer.commit_generation(generation, CommitTrigger::Asked)?;
+        let outcome = self.pending.state.lock().outcome.take();
+        let outcome = outcome.expect("the commit of this transaction makes the relocation");
+        match &outcome {
+            Outcome::Moved { unused } => self.give_back(unused),
+            Outcome::TooLarge | Outcome::Refused(_) => self.give_back(&data),
+        }
+        Ok(outcome)
     }
 
     /// Commits until the extent tree lists all that is allocated in the group: data that was being
@@ -109,17 +134,14 @@ impl GroupRelocator<'_> {
         }
     }
 
-    /// Copies all data in a range.
-    fn copy_data(&self, range: &Range<u64>) -> Result<Vec<CopiedExtent>> {
-        let extents = {
-            let _no_commit = Handle::join(self.context, HandleKind::Operation)?;
-            data_extents(self.context, range)?
-        };
+    /// Copies extents of data.
+    fn copy_data(&self, extents: &[(Logical, u64)]) -> Result<Vec<CopiedExtent>> {
         let bytes = extents.iter().map(|(_, len)| len).sum();
-        let _reservation = self.reserver.reserve_data(bytes)?;
+        let mut reservation = self.reserver.reserve_data(bytes)?;
         let mut copies = Vec::new();
-        for (from, len) in extents {
+        for &(from, len) in extents {
             let copied = self.file_data.allocate(len, len).and_then(|(to, _)| {
+                reservation.shrink(len);
                 copies.push(CopiedExtent { from, to, len });
                 self.copy(from, to, len)
             });
@@ -160,14 +182,16 @@ impl GroupRelocator<'_> {
                 pairs.all(|(sector, sum)| kind.compute(sector).as_bytes() == sum)
             })
         };
-        let mut copy = 0;
-        while let Some(bytes) = volume.read(range, copy)? {
-            if is_good(&bytes) {
-                return Ok(bytes);
+        for copy in 0.. {
+            match volume.read(range, copy) {
+                Ok(Some(bytes)) if is_good(&bytes) => return Ok(bytes),
+                // Another copy may be good.
+                Ok(Some(_)) | Err(ReadError::Device(_)) => {}
+                Ok(None) => break,
+                Err(error) => return Err(error.into()),
             }
-            copy += 1;
         }
-        Err(Error::NotRelocated("data does not fit its checksums"))
+        Err(Error::NotRelocated("data cannot be read, or does not fit its checksums"))
     }
 
     /// Removes a group that has no content any more, and waits until its space is free.
@@ -177,7 +201,7 @@ impl GroupRelocator<'_> {
             if !space.has(start) && !space.has_groups_being_removed() {
                 return Ok(());
             }
-            self.committer.commit_for_space()?;
+            self.committer.commit_and_free()?;
         }
         Err(Error::NotRelocated("the block group is still in use"))
     }

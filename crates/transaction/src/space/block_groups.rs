@@ -431,8 +431,10 @@ impl BlockGroups {
         if !group.is_empty() || group.age != BlockGroupAge::Committed {
             return None;
         }
-        let elsewhere = if group.is_frozen { 0 } else { needed_elsewhere(group) };
-        if !self.counters.try_take(kind_of(group), group.totals(), elsewhere) {
+        if group.is_frozen {
+            // It has no free space that a reservation could rely on.
+            self.counters.replace(kind_of(group), group.totals(), SpaceTotals::default());
+        } else if !self.counters.try_take(kind_of(group), group.totals(), needed_elsewhere(group)) {
             return None;
         }
         let group = self.groups.remove(&start).expect("just seen");

@@ -292,6 +292,39 @@ fn group_with_reserved_space_is_not_removed() {
 }
 
 #[test]
+fn frozen_group_is_removed_whatever_is_reserved_elsewhere() {
+    let (_forest, space) = loaded("single");
+    while space.plan_chunk(SpaceKind::Data).is_ok() {}
+    space.unpin(space.take_pinned());
+    let empty = space.empty_groups()[0];
+    assert!(space.freeze(empty));
+    let free = space.counters.space_info(SpaceKind::Data).totals.free;
+    let reserved = space.reserve_data(free).unwrap();
+    assert!(space.remove_group(empty).is_some());
+    drop(reserved);
+}
+
+#[test]
+fn space_set_aside_beyond_a_limit_moves_below_it() {
+    let (_forest, space) = loaded("single");
+    let chunk = space.plan_chunk(SpaceKind::Data).unwrap().chunk;
+    space.unpin(space.take_pinned());
+    let preallocated = || space.counters.space_info(SpaceKind::Metadata).preallocated;
+    let mut held = Vec::new();
+    while preallocated() == 0 {
+        held.push(space.reserve(node(&space)).unwrap());
+    }
+    assert!(space.remove_group(chunk.logical).is_some());
+    space.unpin(space.take_pinned());
+    let limit = chunk.stripes[0].physical.0 + chunk.len;
+    assert!(!space.set_device_len(limit), "reserved space is beyond");
+    space.set_limit(limit);
+    assert!(preallocated() > 0);
+    assert!(space.set_device_len(limit));
+    drop(held);
+}
+
+#[test]
 fn range_held_over_a_commit_is_freed_by_the_next_one() {
     let (_forest, space) = loaded("single");
     let (at, len) = space.allocate_data(4096, 4096).unwrap();

@@ -1,6 +1,11 @@
 //! Resizing an open filesystem.
 
+mod under_load;
+
+use std::os::unix::fs::FileExt as _;
+
 use userbtrfs_device::{FileDevice, FileOptions};
+use userbtrfs_format::{ItemKind, Key};
 
 use super::*;
 
@@ -198,11 +203,7 @@ fn shrink_relocates_what_lies_beyond_and_keeps_sharing() {
     assert!(after.abs_diff(before) < MIB, "{before} and {after} bytes are used");
     check_content(&filesystem);
     filesystem.close().unwrap();
-    let check = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(&image).output();
-    let check = check.unwrap();
-    let said = String::from_utf8_lossy(&check.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&check.stderr).into_owned();
-    assert!(check.status.success(), "{said}{errors}");
+    assert_checks(&image);
     let reopened = OpenOptions::new().write(true).open(&image).unwrap();
     check_content(&reopened);
     for dir in ["source", "snap-1", "snap-2"] {
@@ -214,6 +215,57 @@ fn shrink_relocates_what_lies_beyond_and_keeps_sharing() {
     reopened.close().unwrap();
     let check = Command::new("btrfs").arg("check").arg(&image).output().unwrap();
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+}
+
+fn assert_checks(image: &std::path::Path) {
+    let check = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(image).output();
+    let check = check.unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(check.status.success(), "{said}{errors}");
+}
+
+/// With little memory, a commit moves a part of a block group only.
+#[test]
+fn shrink_takes_as_much_memory_as_is_allowed() {
+    let (_folder, image, filesystem) = filled();
+    filesystem.close().unwrap();
+    let filesystem = OpenOptions::new().write(true).memory(8 << 20).open(&image).unwrap();
+    let before = filesystem.superblock().generation;
+    filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Follow).unwrap();
+    let commits = filesystem.superblock().generation - before;
+    assert!(commits > 15, "{commits} commits");
+    check_content(&filesystem);
+    filesystem.close().unwrap();
+    assert_checks(&image);
+}
+
+#[test]
+fn shrink_past_a_damaged_block_is_refused_and_changes_go_on() {
+    let (_folder, image, filesystem) = filled();
+    let source = filesystem.lookup("/source/small-1500").unwrap().id();
+    let tree = filesystem.inner.tree_roots().tree(source.subvolume).unwrap();
+    let key = Key::new(source.number, ItemKind::INODE_ITEM, 0);
+    let path = tree.path_to(filesystem.inner.tree_roots().store(), &key).unwrap();
+    let leaf = *path.last().unwrap();
+    let mapping = filesystem.volume().map(leaf, 1).unwrap();
+    let copies: Vec<_> = mapping.copies().collect();
+    filesystem.close().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    for copy in copies {
+        file.write_all_at(&[0; 16 << 10], copy.0).unwrap();
+    }
+    let filesystem = OpenOptions::new().write(true).open(&image).unwrap();
+    let refused = filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Follow);
+    assert_eq!(errno(refused), 5);
+    assert_eq!((filesystem.superblock().total_bytes, len(&image)), (GIB, GIB));
+    filesystem.root().create(b"later", 0o644).unwrap();
+    filesystem.commit().unwrap();
+    let found = filesystem.read("/source/file-3").unwrap();
+    assert!(found == content(3));
+    filesystem.close().unwrap();
+    let reopened = OpenOptions::new().open(&image).unwrap();
+    reopened.lookup("/later").unwrap();
 }
 
 #[test]

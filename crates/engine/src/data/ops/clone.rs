@@ -12,7 +12,9 @@ use crate::data::cache::file_pages::FilePages;
 use crate::data::ops::delalloc::MayExtend;
 use crate::data::ops::extend::settle_end;
 use crate::data::ops::file_ops::FileOps;
-use crate::data::ops::share::{FilePair, MORE_ITEMS, Next, Purpose, ShareRange, Step, extents_of};
+use crate::data::ops::share::{
+    Applied, FilePair, MORE_ITEMS, Next, Purpose, ShareRange, Step, extents_of,
+};
 use crate::data::units::{Times, end_of};
 use crate::error::{Error, Result};
 use crate::inode::{TreeRoots, ops};
@@ -64,8 +66,14 @@ impl FileOps {
             let (reservation, most) = space;
             match Step::next(context, pair, range, done, most, purpose)? {
                 Next::Step(step) => {
-                    done = step.done;
-                    step.apply(context, pair.target, range, purpose, reservation)?;
+                    let end = step.done;
+                    match step.apply(context, pair.target, range, purpose, reservation)? {
+                        Applied::Done => done = end,
+                        Applied::Outdated(reservation) => {
+                            space = (reservation, most);
+                            continue;
+                        }
+                    }
                 }
                 Next::CopyInline => {
                     drop((locked, reservation));

@@ -12,7 +12,9 @@ use userbtrfs_sync::Arc;
 
 use crate::data::cache::file_pages::FilePages;
 use crate::data::ops::file_ops::FileOps;
-use crate::data::ops::share::{FilePair, MORE_ITEMS, Next, Purpose, ShareRange, Step, extents_of};
+use crate::data::ops::share::{
+    Applied, FilePair, MORE_ITEMS, Next, Purpose, ShareRange, Step, extents_of,
+};
 use crate::error::{Error, Result};
 use crate::inode::ops;
 use crate::units::{sector_start, to_usize};
@@ -89,11 +91,17 @@ impl FileOps {
             let (reservation, most) = space;
             let next = Step::next(context, pair, range, progress.done, most, Purpose::Dedupe)?;
             let Next::Step(step) = next else { unreachable!("inline data stays") };
-            progress.done = step.done;
-            progress.shared += step.bytes();
-            if !step.is_empty() {
-                step.apply(context, pair.target, range, Purpose::Dedupe, reservation)?;
+            let end = step.done;
+            let bytes = step.bytes();
+            if !step.is_empty()
+                && let Applied::Outdated(reservation) =
+                    step.apply(context, pair.target, range, Purpose::Dedupe, reservation)?
+            {
+                space = (reservation, most);
+                continue;
             }
+            progress.done = end;
+            progress.shared += bytes;
             let next =
                 ops::try_reserve_for_clone(&context.nodes, wanted(progress.done), MORE_ITEMS);
             let Some(next) = next else { break };

@@ -9,7 +9,9 @@
 //!    unless space or memory is short: a thread that waits for these holds no lock of a file's
 //!    data.
 //! 4. All of a step that can fail is done before anything changes.
-//! 5. A part of an extent is a reference of its own. The checksums stay where they are: they belong
+//! 5. If data was relocated since the extents of a step were looked up, it changes nothing, and
+//!    they are looked up again.
+//! 6. A part of an extent is a reference of its own. The checksums stay where they are: they belong
 //!    to the extent.
 
 use std::ops::Range;
@@ -17,6 +19,7 @@ use std::ops::Range;
 use userbtrfs_sync::{Arc, MutexGuard};
 use userbtrfs_transaction::{HandleKind, Reservation};
 
+use crate::data::backing_extents::BackingExtents;
 use crate::data::cache::dirty::Delta;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::range_lock::RangeGuard;
@@ -70,6 +73,15 @@ pub(in crate::data) struct Step {
     replaced: u64,
     /// The bytes of the range that are done after the step.
     pub(in crate::data) done: u64,
+    /// The source when its extents were looked up.
+    source: BackingExtents,
+}
+
+/// The result of a step.
+pub(in crate::data) enum Applied {
+    Done,
+    /// Nothing is changed: data was relocated since the step was made. This is its reservation.
+    Outdated(Reservation),
 }
 
 /// The next thing to do for a range.
@@ -189,7 +201,7 @@ impl Step {
             purpose == Purpose::Dedupe && (is_inline || new.kind == old.kind)
         };
         let (parts, replaced) = replacing(&parts, &old, keeps);
-        Ok(Next::Step(Self { parts, replaced, done: end - range.to }))
+        Ok(Next::Step(Self { parts, replaced, done: end - range.to, source }))
     }
 
     /// Returns true if nothing is to be put into the target.
@@ -211,7 +223,11 @@ impl Step {
         range: &ShareRange,
         purpose: Purpose,
         mut reservation: Reservation,
-    ) -> Result<()> {
+    ) -> Result<Applied> {
+        let handle = context.transactions.start(HandleKind::Operation)?;
+        if !self.source.is_current() {
+            return Ok(Applied::Outdated(reservation));
+        }
         let cut = reservation.split(context.costs.of_a_cut());
         let counted = self.parts.iter().map(ExtentMap::counted_bytes).sum();
         let by = difference(counted, self.replaced);
@@ -230,10 +246,11 @@ impl Step {
             target.advance_size(change, 0);
         };
         let inode = target.inode();
-        ops::change_file(&context.nodes, inode, HandleKind::Operation, Some(reservation), put)?;
+        ops::change_file_in(&context.nodes, &handle, inode, Some(reservation), put)?;
+        drop(handle);
         let cut = DelallocReserved { data: None, metadata: Some(cut) };
         target.account.settle(cut, dropped, context.costs);
-        Ok(())
+        Ok(Applied::Done)
     }
 }
 

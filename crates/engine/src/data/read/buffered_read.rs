@@ -3,7 +3,8 @@
 //! 1. A read fails only for the bytes it asked for: if fetching more fails, only those are fetched.
 //! 2. It waits only for writers of the bytes it asked for.
 //! 3. A window of a long read is fetched at once, and bounds its memory.
-//! 4. Of a compressed extent all bytes are kept that are in the blocks of those asked for: they had
+//! 4. What was read while data was relocated is not used: it is looked up and read again.
+//! 5. Of a compressed extent all bytes are kept that are in the blocks of those asked for: they had
 //!    to be decompressed anyway.
 
 use std::ops::Range;
@@ -182,7 +183,17 @@ impl Load<'_> {
     }
 
     fn run(&mut self, reach: &Reach) -> Result<()> {
-        let file = self.pages.source();
+        loop {
+            let file = self.pages.source();
+            let done = self.run_once(&file, reach);
+            if file.is_current() {
+                return done;
+            }
+            file.wait_for_epoch()?;
+        }
+    }
+
+    fn run_once(&mut self, file: &BackingExtents, reach: &Reach) -> Result<()> {
         let wanted = sectors(self.wanted.start, self.wanted.end);
         let end = file.size.div_ceil(SECTOR);
         let wider = |range: &Range<u64>| {
@@ -190,15 +201,15 @@ impl Load<'_> {
             range.start..range.end.min(end).max(wanted.end)
         };
         let groups = match reach {
-            Reach::Wanted => self.find(&file, wanted)?,
-            Reach::All(range) => self.find(&file, wider(range))?,
+            Reach::Wanted => self.find(file, wanted)?,
+            Reach::All(range) => self.find(file, wider(range))?,
             Reach::Compressed(range) => {
-                let found = self.find(&file, wanted.clone())?;
+                let found = self.find(file, wanted.clone())?;
                 let compressed = found.iter().flatten().any(ReadRequest::is_compressed);
-                if compressed { self.find(&file, wider(range))? } else { found }
+                if compressed { self.find(file, wider(range))? } else { found }
             }
         };
-        groups.into_iter().try_for_each(|group| self.fetch(&file, group))
+        groups.into_iter().try_for_each(|group| self.fetch(file, group))
     }
 
     /// Copies cached data, and finds the pieces of missing data: in groups that are fetched at
@@ -237,7 +248,9 @@ impl Load<'_> {
         while let Some(next) = arrived.next(self.tree_roots, file) {
             let (piece, fetched) = next?;
             self.copy(piece.start, piece.len, fetched.bytes());
-            self.pages.keep(file, &piece, fetched);
+            if file.is_current() {
+                self.pages.keep(file, &piece, fetched);
+            }
         }
         Ok(())
     }

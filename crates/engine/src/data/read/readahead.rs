@@ -4,8 +4,8 @@
 //! 2. Holes cost nothing: a window ends where a long one starts.
 //! 3. All data before damage is returned before the error; after an error the stream ends.
 //! 4. The data returned is what the file holds at that time: data read from disk is used only if
-//!    nothing changed on disk meanwhile, and only up to newer data in memory. The rest is read
-//!    again, with the range locked.
+//!    nothing changed or moved on disk meanwhile, and only up to newer data in memory. The rest is
+//!    read again, with the range locked.
 //! 5. Data read stays out of the page cache: a long file does not evict what others need.
 
 use userbtrfs_device::{Buffer, Slice};
@@ -123,6 +123,9 @@ impl Stream {
         match current.pieces.next(&self.tree_roots, &current.file) {
             Some(Ok((piece, bytes))) => {
                 let version = current.version;
+                if !current.file.is_current() {
+                    return Ok(self.go_back(self.a_block_on()));
+                }
                 Ok(self.check(version, &piece, bytes))
             }
             // Reading with the range locked shows whether the error is real, and returns the data

@@ -6,6 +6,8 @@
 //! 2. A small file of which all is dirty is written inline, compressed if that is shorter, unless
 //!    it is about to grow beyond its first sector.
 //! 3. Everything else is copied on write.
+//! 4. A relocation waits for the guards of extents that are written in place. Addresses that one
+//!    moved before they were guarded are looked up again.
 
 use smallvec::smallvec;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
@@ -125,8 +127,25 @@ pub(in crate::data) fn targets_in_extents(
     start: u64,
     end: u64,
 ) -> Result<WriteTargets> {
-    let source = pages.backing_extents();
-    let mut segments = ExtentMaps::new(context.tree_roots(), &source, start, end);
+    loop {
+        let source = pages.backing_extents();
+        let segments = ExtentMaps::new(context.tree_roots(), &source, start, end);
+        let targets = targets_of(context, pages, item, segments);
+        if source.is_current() {
+            return targets;
+        }
+        drop(targets);
+        source.wait_for_epoch()?;
+    }
+}
+
+/// Returns the targets of data written over segments.
+fn targets_of(
+    context: &WriteContext,
+    pages: &FilePages,
+    item: &InodeItem,
+    mut segments: ExtentMaps<'_>,
+) -> Result<WriteTargets> {
     let mut targets = WriteTargets::new();
     let mut asked = None;
     while let Some(segment) = segments.next()? {

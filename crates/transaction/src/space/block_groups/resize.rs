@@ -45,15 +45,45 @@ impl BlockGroups {
 
     /// Returns the starts of the groups that take space of the device beyond `len`.
     pub(in crate::space) fn groups_beyond(&self, len: u64) -> Vec<Logical> {
-        let ends = |chunk: &Chunk| chunk.stripes.iter().any(|it| it.physical.0 + chunk.len > len);
-        self.groups.values().filter(|it| ends(&it.chunk)).map(BlockGroup::start).collect()
+        let beyond = self.groups.values().filter(|group| ends_beyond(&group.chunk, len));
+        beyond.map(BlockGroup::start).collect()
     }
 
     /// Keeps new chunks below `limit`, until the length of the device is set or `clear_limit` is
-    /// called.
+    /// called. Space that is set aside beyond it, for reservations, is set aside below it instead,
+    /// if there is enough.
     pub(in crate::space) fn set_limit(&mut self, limit: u64) {
         self.release_preallocated();
         self.device.set_limit(limit);
+        let (beyond, below) = std::mem::take(&mut self.preallocated)
+            .into_iter()
+            .partition(|chunk| ends_beyond(chunk, limit));
+        self.preallocated = below;
+        self.replace_preallocated(beyond);
+    }
+
+    /// Sets other space aside for chunks. Those for which there is none stay.
+    fn replace_preallocated(&mut self, chunks: Vec<Chunk>) {
+        let kept: u64 = chunks.iter().map(|chunk| self.free_bytes_of(chunk)).sum();
+        let before = self.preallocated.len();
+        let mut replaced = 0;
+        while replaced < kept && self.preallocate_chunk() {
+            replaced += self.preallocated.last().map_or(0, |chunk| self.free_bytes_of(chunk));
+        }
+        if replaced < kept {
+            for chunk in self.preallocated.drain(before..).collect::<Vec<_>>() {
+                self.release(&chunk);
+            }
+            return self.preallocated.extend(chunks);
+        }
+        for chunk in &chunks {
+            self.release(chunk);
+        }
+    }
+
+    fn release(&mut self, chunk: &Chunk) {
+        self.counters.release_preallocated(SpaceKind::Metadata, self.free_bytes_of(chunk));
+        self.device.vacate(chunk);
     }
 
     /// Allows chunks up to the end of the device again.
@@ -76,4 +106,9 @@ impl BlockGroups {
         self.clear_limit();
         self.device.set_len(len)
     }
+}
+
+/// Returns true if a chunk takes space of the device beyond `len`.
+fn ends_beyond(chunk: &Chunk, len: u64) -> bool {
+    chunk.stripes.iter().any(|stripe| stripe.physical.0 + chunk.len > len)
 }
