@@ -386,7 +386,9 @@ impl Error {
             Self::OutOfMemory { .. } => 12,
             Self::IsRoot
             | Self::ResizeInProgress
-            | Self::Transaction(TransactionError::NotRelocated(_))
+            | Self::Transaction(
+                TransactionError::NotRelocated(_) | TransactionError::TreeBeingDropped,
+            )
             | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => 16,
             Self::Exists => 17,
             Self::CrossDevice | Self::OtherFilesystem => 18,

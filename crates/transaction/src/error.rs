@@ -92,6 +92,9 @@ pub enum Error {
     /// The subvolume that is mounted when none is named.
     #[error("subvolume {0} is the default subvolume")]
     DefaultSubvolume(TreeId),
+    /// A block group that cannot be relocated while a deleted subvolume is being dropped.
+    #[error("a deleted subvolume is still being dropped")]
+    TreeBeingDropped,
     /// A block group that cannot be relocated now; nothing is changed.
     #[error("a block group cannot be relocated: {0}")]
     NotRelocated(&'static str),

@@ -14,8 +14,8 @@
 //! 4. Blocks of subvolumes are moved by [`RelocationPlan`], which keeps what snapshots share. Other
 //!    trees are not shared: the path to each block is copied.
 //! 5. All that can fail, but for writes and for reads of what was just read, is done before
-//!    anything changes. A relocation that finds too little space, a block that cannot be read, or references
-//!    that it does not know, changes nothing, and the commit continues.
+//!    anything changes. A relocation that finds too little space, a block that cannot be read, or
+//!    references that it does not know, changes nothing, and the commit continues.
 //! 6. A request is made under a handle, so that the commit of that transaction finds it.
 //! 7. A thread that looked up addresses of data outside of a transaction uses them only if the
 //!    [`AddressEpoch`] is still the same.
@@ -241,9 +241,7 @@ fn plan_blocks<'a>(
     generation: u64,
     request: &Request,
 ) -> Result<RelocationPlan<'a>, Outcome> {
-    let Some(trees) = subvolume_trees(context)? else {
-        return Err(refused("a deleted subvolume is still being dropped"));
-    };
+    let trees = subvolume_trees(context)?;
     let data: HashMap<_, _, _> = request.data.iter().map(|it| (it.from, it.to)).collect();
     let moved = Moved { blocks: request.range.clone(), data };
     let store = context.tree_roots.store();
@@ -262,22 +260,24 @@ fn plan_blocks<'a>(
     }
 }
 
-/// Returns the trees whose blocks snapshots may share; `None` if one of them is being dropped.
-fn subvolume_trees(context: &TransactionContext) -> Result<Option<Vec<Arc<Tree>>>> {
+/// Returns the trees whose blocks snapshots may share. Those of deleted subvolumes are whole, or
+/// this fails: the references of one that is being dropped are not known.
+fn subvolume_trees(context: &TransactionContext) -> Result<Vec<Arc<Tree>>> {
     let tree_roots = &context.tree_roots;
     let mut trees = Vec::new();
     let mut cursor = tree_roots.cursor(tree_roots.roots(), &Key::MIN, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
         let id = TreeId(item.key.objectid);
         if item.key.kind == ItemKind::ROOT_ITEM && id.is_shareable() {
-            if RootItem::parse(item.data).expect(VERIFIED).refs == 0 {
-                return Ok(None);
+            let root = RootItem::parse(item.data).expect(VERIFIED);
+            if root.refs == 0 && root.drop_progress.objectid != 0 {
+                return Err(Error::TreeBeingDropped);
             }
-            trees.push(id);
+            trees.push(tree_roots.any_tree(id, &root));
         }
         cursor.advance()?;
     }
-    trees.into_iter().map(|id| tree_roots.tree(id)).collect::<Result<_>>().map(Some)
+    Ok(trees)
 }
 
 /// Compares the references to data that were found with the extent tree; returns the extents that

@@ -79,6 +79,17 @@ impl TreeRoots {
         found.unwrap_or_else(|| Arc::new(self.store.tree(id, Root::from(item))))
     }
 
+    /// Returns a tree, also one that is being deleted, and keeps it in memory; `item` is its root
+    /// item.
+    pub(crate) fn any_tree(&self, id: TreeId, item: &RootItem) -> Arc<Tree> {
+        let make = || {
+            let tree = Arc::new(self.store.tree(id, Root::from(item)));
+            tree.set_last_snapshot(item.last_snapshot);
+            tree
+        };
+        Arc::clone(self.found.lock().entry(id).or_insert_with(make))
+    }
+
     /// Removes a tree from memory that has no root item any more.
     pub(crate) fn forget(&self, id: TreeId) {
         self.found.lock().remove(&id);

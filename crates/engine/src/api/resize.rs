@@ -6,18 +6,23 @@
 //!    shrank it is durable: the filesystem always lies in the file.
 //! 3. The sizes that are refused, and their errors, are those of Linux.
 
+use std::time::{Duration, Instant};
+
 use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
-use userbtrfs_transaction::{HandleKind, TransactionManager};
+use userbtrfs_transaction::{Error as TransactionError, HandleKind, TransactionManager};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
+use crate::share::Cleaner;
 
 /// The least size of a filesystem after it was resized, in bytes.
 const SIZE_MIN: u64 = 256 << 20;
 /// The number of times that empty block groups are removed before a shrink: the removal of one can
 /// make that of another possible.
 const REMOVALS: usize = 2;
+/// The longest wait for deleted subvolumes of which a part is dropped.
+const DROP_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether an image file has the length of the filesystem in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,10 +131,28 @@ impl Filesystem {
         if set(transactions, new)? {
             return Ok(());
         }
-        let relocated = transactions.relocate_beyond(new);
-        let is_set = relocated.map_err(Error::from).and_then(|()| set(transactions, new));
+        let relocated = self.relocate_beyond(transactions, new);
+        let is_set = relocated.and_then(|()| set(transactions, new));
         transactions.allow_all_chunks();
         if is_set? { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Relocates the block groups beyond a size; first waits a while for the subvolumes of which a
+    /// part was dropped by an earlier mount.
+    fn relocate_beyond(&self, transactions: &TransactionManager, new: u64) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let dropping = {
+                let _whole_trees = self.inner.cleaner.as_ref().map(Cleaner::pause);
+                match transactions.relocate_beyond(new) {
+                    Err(TransactionError::TreeBeingDropped) => transactions.dead_roots()?,
+                    relocated => return Ok(relocated?),
+                }
+            };
+            if !self.wait_for_deleted(&dropping, || began.elapsed() < DROP_PATIENCE)? {
+                return Err(TransactionError::TreeBeingDropped.into());
+            }
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 //!    reads the tree then, and nothing changes it.
 //! 3. A stop takes effect between two steps. What is left is dropped after the next opening, by us
 //!    or by Linux.
-//! 4. A tree that cannot be dropped is left, too; the others are dropped. So are they while inodes
+//! 4. While it is paused, it begins to drop no tree, and has dropped in part none that it began.
+//! 5. A tree that cannot be dropped is left, too; the others are dropped. So are they while inodes
 //!    of one are used, or its deletion is not durable.
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ pub(crate) struct Cleaner {
 struct Shared {
     parts: Parts,
     state: Mutex<State>,
-    /// Notified when a subvolume is removed from the queue, of a stop, and of a commit.
+    /// Notified when a subvolume was cleaned, of a stop, of the end of a pause, and of a commit.
     changed: Condvar,
 }
 
@@ -52,6 +53,10 @@ struct State {
     /// The subvolumes to be dropped, and the transaction that deleted each.
     queue: BTreeMap<TreeId, u64>,
     stops: bool,
+    /// The number of pauses.
+    pauses: usize,
+    /// The number of threads that are dropping a tree.
+    dropping: usize,
     /// The number of commits that the cleaner was told of.
     commits: u64,
     /// The first failure since it was last reported.
@@ -106,6 +111,16 @@ impl Cleaner {
         }
     }
 
+    /// Waits until the tree that is being dropped is, and drops no other one until the result is
+    /// dropped.
+    pub(crate) fn pause(&self) -> CleanerPause<'_> {
+        let mut state = self.shared.state.lock();
+        state.pauses += 1;
+        let pause = CleanerPause(&self.shared);
+        self.shared.changed.wait_while(&mut state, |state| state.dropping > 0);
+        pause
+    }
+
     /// Stops after the current step, until another subvolume is queued.
     pub(crate) fn stop(&self) {
         let mut thread = self.thread.lock();
@@ -114,6 +129,16 @@ impl Cleaner {
         self.shared.changed.notify_all();
         running.join().expect("the cleaner does not panic");
         self.shared.state.lock().stops = false;
+    }
+}
+
+/// Keeps trees from being dropped.
+pub(crate) struct CleanerPause<'a>(&'a Shared);
+
+impl Drop for CleanerPause<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().pauses -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -134,8 +159,17 @@ impl Shared {
         };
         let mut is_any = false;
         for (id, deleted_in) in queue {
+            {
+                let mut state = self.state.lock();
+                if state.pauses > 0 {
+                    break;
+                }
+                state.dropping += 1;
+            }
             let cleaned = self.clean(id, deleted_in);
             let mut state = self.state.lock();
+            state.dropping -= 1;
+            self.changed.notify_all();
             match cleaned {
                 Ok(false) => continue,
                 Ok(true) => {}
@@ -143,7 +177,6 @@ impl Shared {
             }
             is_any = true;
             state.queue.remove(&id);
-            self.changed.notify_all();
         }
         let mut state = self.state.lock();
         if !is_any && !state.stops && state.commits == commits && !state.queue.is_empty() {

@@ -4,6 +4,8 @@
 //!    subvolumes that still share; `btrfs check` and Linux accept it.
 //! 2. A size that Linux refuses is refused with the same errno, and nothing is written.
 
+mod under_load;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

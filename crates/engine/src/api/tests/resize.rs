@@ -240,6 +240,26 @@ fn shrink_takes_as_much_memory_as_is_allowed() {
     assert_checks(&image);
 }
 
+/// The tree of a deleted subvolume moves while a file in it is open, and is dropped afterwards.
+#[test]
+fn shrink_moves_deleted_subvolumes_that_are_in_use() {
+    let (_folder, image, filesystem) = filled();
+    let open = filesystem.open_file("/snap-1/file-7").unwrap();
+    let id = filesystem.root().delete_subvolume(b"snap-1").unwrap();
+    filesystem.commit().unwrap();
+    filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Follow).unwrap();
+    let mut found = vec![0; FILE_LEN];
+    assert_eq!(open.read_at(&mut found, 0).unwrap(), FILE_LEN);
+    assert!(found == content(7));
+    drop(open);
+    assert!(filesystem.wait_for_deleted(&[id], || true).unwrap());
+    filesystem.close().unwrap();
+    assert_checks(&image);
+    let reopened = OpenOptions::new().open(&image).unwrap();
+    assert!(reopened.lookup("/snap-1").is_err());
+    assert!(reopened.read("/snap-2/file-7").unwrap() == content(7));
+}
+
 #[test]
 fn shrink_past_a_damaged_block_is_refused_and_changes_go_on() {
     let (_folder, image, filesystem) = filled();

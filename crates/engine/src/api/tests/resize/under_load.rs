@@ -108,6 +108,18 @@ fn share(filesystem: &Filesystem, from: &str, to: &str, load: &Load, seed: u64) 
     content
 }
 
+/// Creates and deletes subvolumes, whose trees are dropped in the background.
+fn delete(filesystem: &Filesystem, load: &Load, seed: u64) {
+    load.repeat(seed, |_| {
+        let root = filesystem.root();
+        let subvolume = root.create_subvolume(b"short-lived", 0o755).unwrap();
+        let file = subvolume.create(b"file", 0o644).unwrap().open().unwrap();
+        file.write_all_at(&pattern(seed, PIECE), 0).unwrap();
+        drop((file, subvolume));
+        root.delete_subvolume(b"short-lived").unwrap();
+    });
+}
+
 /// Shrinks and grows a filesystem; before each time, the content of files is put behind what is
 /// allocated, by rewriting it while that is full.
 fn resize_in_rounds(filesystem: &Filesystem) {
@@ -164,12 +176,14 @@ fn files_are_used_while_their_extents_are_relocated() {
             .map(|name| scope.spawn(move || read(filesystem, name, constant, load, 1)));
         let writers = ["overwritten", "prealloc"]
             .map(|name| scope.spawn(move || overwrite(filesystem, name, load, 2)));
+        let deleting = scope.spawn(move || delete(filesystem, load, 4));
         let sharing = scope.spawn(move || share(filesystem, "source", "target", load, 3));
         let resized = scope.spawn(move || resize_in_rounds(filesystem)).join();
         load.is_over.store(true, Ordering::Relaxed);
         let [(), ()] = readers.map(|thread| thread.join().unwrap());
         let [overwritten, prealloc] = writers.map(|thread| thread.join().unwrap());
         let target = sharing.join().unwrap();
+        deleting.join().unwrap();
         resized.unwrap();
         [("overwritten", overwritten), ("prealloc", prealloc), ("target", target)]
     });
