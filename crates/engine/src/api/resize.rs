@@ -22,7 +22,7 @@ const SIZE_MIN: u64 = 256 << 20;
 /// make that of another possible.
 const REMOVALS: usize = 2;
 /// The longest wait for deleted subvolumes of which a part is dropped.
-const DROP_PATIENCE: Duration = Duration::from_secs(60);
+const DROP_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Whether an image file has the length of the filesystem in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
