@@ -192,7 +192,7 @@ impl BlockSource for TransactionContext {
     fn load_refs(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
         let found = refs::lookup(&self.tree_roots, &Extent::Block { logical, level });
         let missing = || Error::from(Damage::NoExtent(logical));
-        let sharing = found.and_then(|found| found.ok_or_else(missing)).map_err(Box::new)?;
+        let sharing = found.and_then(|found| found.ok_or_else(missing))?;
         self.refs.learn(logical, sharing);
         Ok(())
     }
@@ -211,5 +211,30 @@ impl BlockSource for TransactionContext {
 
     fn root_changed(&self, tree: &Tree) {
         self.changed.lock().change(tree.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use userbtrfs_device::{FileDevice, FileOptions};
+    use userbtrfs_testkit::golden::Golden;
+    use userbtrfs_volume::Volume;
+
+    use super::*;
+
+    #[test]
+    fn references_that_cannot_be_looked_up_are_an_error_of_this_crate() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let image = folder.path().join("image");
+        Golden::named("fresh").unpack(&image).unwrap();
+        let options = FileOptions { writable: true, ..FileOptions::default() };
+        let device = FileDevice::open(&image, options).unwrap();
+        let volume = Arc::new(Volume::open_for_writing(vec![Arc::new(device)]).unwrap());
+        let tree_roots = Arc::new(TreeRoots::new(volume, 8 << 20));
+        let context = TransactionContext::open(tree_roots, TransactionOptions::default(), || {});
+        let nowhere = Logical(1 << 60);
+        let error = context.unwrap().load_refs(nowhere, 0).unwrap_err();
+        let error = Error::from_source(error);
+        assert!(matches!(error, Error::Damaged(Damage::NoExtent(at)) if at == nowhere), "{error}");
     }
 }

@@ -48,7 +48,7 @@ impl Writable<'_> {
         // The directory is locked until the commit has made the snapshot, so not for longer than
         // it must be.
         transactions.wait_completed()?;
-        let id = ops::add_snapshot(self.namespace, dir, name, |id, name, add_entry| NewSnapshot {
+        ops::add_snapshot(self.namespace, dir, name, |id, name, add_entry| NewSnapshot {
             source,
             id,
             name,
@@ -57,12 +57,7 @@ impl Writable<'_> {
             read_only,
             reservation,
             add_entry,
-        })?;
-        match transactions.tree_roots().root_item(id)? {
-            Some(_) => Ok(id),
-            // It was deleted meanwhile, or the subvolume that has its name.
-            None => Err(Error::NotFound),
-        }
+        })
     }
 
     fn reserve_for_snapshot(self, source: TreeId) -> Result<Reservation> {

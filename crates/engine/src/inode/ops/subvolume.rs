@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, TreeId};
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_transaction::subvolume::{self, AddEntry, NewSnapshot, NewSubvolume, SubvolumeName};
 use userbtrfs_transaction::{FullCommitReason, Handle, Reservation};
 use uuid::Uuid;
@@ -69,7 +70,10 @@ pub(crate) fn add_snapshot(
     let id = subvolume::take_id(&operation.handle)?;
     let entry = SnapshotEntry { dir: Arc::clone(&dir), index, name: name.to_vec(), id };
     let inodes = Arc::downgrade(&namespace.inodes);
+    let is_made = Arc::new(AtomicBool::new(false));
+    let made = Arc::clone(&is_made);
     let add_entry = move |handle: &Handle<'_>| {
+        made.store(true, Ordering::Relaxed);
         // The caller waits for the commit, unless that has failed.
         if let Some(inodes) = inodes.upgrade() {
             entry.add(&inodes, handle, reservation);
@@ -81,6 +85,11 @@ pub(crate) fn add_snapshot(
     let generation = operation.generation();
     drop(operation);
     transactions.commit_transaction_with(generation, || drop(locked))?;
+    // It is durable: nothing that could fail now is an error.
+    if !is_made.load(Ordering::Relaxed) {
+        // The subvolume of its name was deleted.
+        return Err(Error::NotFound);
+    }
     // If that fails, a later mount deletes them.
     let _left = clean(namespace, id);
     Ok(id)

@@ -92,7 +92,7 @@ static FILESYSTEM: &[Command] = &[
     ours("du", Object::EachFile, &[]),
     theirs("show"),
     ours("sync", Object::File, &[]),
-    ours("defragment", Object::EachFile, &["s", "l", "t", "L", "level", "step"]),
+    ours("defragment", Object::EachFile, &["c?", "s", "l", "t", "L", "level", "step"]),
     theirs("balance"),
     ours("resize", Object::Last, &[]),
     ours("label", Object::First, &[]),

@@ -94,6 +94,13 @@ fn split_letters(
             return None;
         }
         let name = char::from(*letter).to_string();
+        // A value of this option can only be attached.
+        if valued.contains(&&*format!("{name}?")) {
+            let attached = &letters[at + 1..];
+            let value = (!attached.is_empty()).then(|| OsString::from_vec(attached.to_vec()));
+            split.options.push(Opt { name, value });
+            return Some(());
+        }
         if valued.contains(&&*name) {
             let value = match &letters[at + 1..] {
                 [] => next()?,
@@ -120,11 +127,13 @@ mod tests {
 
     #[test]
     fn options_and_operands_are_mixed() {
-        let valued = ["G", "sort"];
+        let valued = ["G", "sort", "c?"];
         for (words, options, operands) in [
             ("-tpc a", "-t -p -c", "a"),
             ("a -tG +8 b --sort gen", "-t -G+8 --sort=gen", "a b"),
             ("-G-8 --sort=-gen a", "-G-8 --sort=-gen", "a"),
+            ("-rczstd a", "-r -czstd", "a"),
+            ("-c -r a", "-c -r", "a"),
             ("-t -- -a --b", "-t", "-a --b"),
             ("-1G +2M - /mnt", "", "-1G +2M - /mnt"),
             ("--subvolid=5 x", "--subvolid=5", "x"),

@@ -57,17 +57,10 @@ impl RunVerb for LnArgs {
 
 impl LnArgs {
     fn link(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
-        let make = || {
-            if self.symbolic {
-                filesystem.symlink(to, path)
-            } else {
-                filesystem.hard_link(to, path)
-            }
-        };
-        let made = match make() {
+        let made = match self.make(filesystem, to, path) {
             Err(Error::Exists) if self.force => {
-                self.remove(filesystem, to, path)?;
-                make()
+                self.check_replaced(filesystem, to, path)?;
+                self.replace(filesystem, to, path)
             }
             made => made,
         };
@@ -78,11 +71,36 @@ impl LnArgs {
         }
     }
 
-    /// Removes the file that a link replaces.
-    fn remove(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
+    fn make(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<(), Error> {
+        if self.symbolic {
+            filesystem.symlink(to, path)
+        } else {
+            filesystem.hard_link(to, path)
+        }
+    }
+
+    /// Makes a link that takes the place of a file: it is made with another name first, so that the
+    /// file stays if it cannot be made.
+    fn replace(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<(), Error> {
+        let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let mut number = 0_u64;
+        let other = loop {
+            let other = [&path[..end], format!(".ln.{number}").as_bytes()].concat();
+            match self.make(filesystem, to, &other) {
+                Err(Error::Exists) => number += 1,
+                made => break made.map(|()| other)?,
+            }
+        };
+        filesystem.rename(&other, path).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = filesystem.remove_file(&other);
+        })
+    }
+
+    /// Checks that a link may replace a file.
+    fn check_replaced(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
         let there = filesystem.lookup_no_follow(path)?;
         if !self.symbolic {
-            // Nothing is removed if the link cannot be made then.
             let source = filesystem.lookup_no_follow(to).with_context(|| Quoted(to).to_string())?;
             if source.id() == there.id() {
                 bail!("'{}' and '{}' are the same file", Quoted(to), Quoted(path));
@@ -91,6 +109,6 @@ impl LnArgs {
         if there.metadata()?.is_dir() {
             bail!("{}: cannot overwrite directory", Quoted(path));
         }
-        Ok(filesystem.remove_file(path)?)
+        Ok(())
     }
 }
