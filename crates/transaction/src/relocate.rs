@@ -204,6 +204,10 @@ impl<'a> Relocation<'a> {
             blocks += path_len(context, owner, expected.level)?;
             paths.push((owner, edits_of_path(context, logical, owner, &expected)?));
         }
+        let of_paths = (blocks - plan.copies() as u64) * u64::from(context.nodesize());
+        if of_paths > request.memory_max as u64 {
+            return Err(Outcome::TooLarge);
+        }
         let sums: usize = checksums.values().map(Vec::len).sum();
         let bytes = blocks * u64::from(context.nodesize()) + CHECKSUM_FACTOR * sums as u64;
         let references = plan.changes(&moved) as u64 + 2 * blocks;

@@ -140,7 +140,7 @@ impl Filesystem {
     /// Relocates the block groups beyond a size; first waits a while for the subvolumes of which a
     /// part was dropped by an earlier mount.
     fn relocate_beyond(&self, transactions: &TransactionManager, new: u64) -> Result<()> {
-        let began = Instant::now();
+        let mut began = None;
         loop {
             let dropping = {
                 let _whole_trees = self.inner.cleaner.as_ref().map(Cleaner::pause);
@@ -149,7 +149,12 @@ impl Filesystem {
                     relocated => return Ok(relocated?),
                 }
             };
-            if !self.wait_for_deleted(&dropping, || began.elapsed() < DROP_PATIENCE)? {
+            let began = *began.get_or_insert_with(Instant::now);
+            let is_patient = || began.elapsed() < DROP_PATIENCE;
+            self.wait_for_deleted(&dropping, is_patient)?;
+            let left = transactions.dead_roots()?;
+            // A tree that cannot be dropped stays.
+            if !is_patient() || dropping.iter().any(|id| left.contains(id)) {
                 return Err(TransactionError::TreeBeingDropped.into());
             }
         }

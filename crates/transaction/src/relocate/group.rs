@@ -80,8 +80,13 @@ impl GroupRelocator<'_> {
         let mut most = PART_EXTENTS;
         while let Some(part) = self.first_part(at..end, most)? {
             match self.move_part(&part)? {
-                Outcome::Moved { .. } => at = part.range.end,
+                Outcome::Moved { .. } => {
+                    at = part.range.end;
+                    most = (2 * most).min(PART_EXTENTS);
+                }
                 Outcome::TooLarge => most = part.count / 2,
+                // Less may fit.
+                Outcome::Refused(Error::NoSpace) if part.count > 1 => most = part.count / 2,
                 Outcome::Refused(error) => return Err(error),
             }
         }
