@@ -11,6 +11,7 @@ mod host;
 mod output;
 mod owners;
 mod paths;
+mod quoted;
 mod report;
 mod session;
 mod shell;

@@ -1,7 +1,8 @@
 //! Patterns with wildcards, as glob(7) has them: `*`, `?`, `[...]`, and a backslash before a
 //! character that stands for itself.
 //!
-//! 1. A path that exists is that path, whatever characters it has.
+//! 1. A path that exists is that path, whatever characters it has. In the shell, quotes and
+//!    backslashes also keep wildcards from being some.
 //! 2. A wildcard in a path matches no slash, and no dot at the start of a name.
 //! 3. A path that matches nothing stays as it is, so that the verb reports it.
 
@@ -10,22 +11,29 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use userbtrfs::{Filesystem, join_path};
 
+use super::session::Session;
+
 /// Returns the paths that match the given ones, sorted for each of them.
-pub(in crate::cli) fn expand_all(filesystem: &Filesystem, paths: &[OsString]) -> Vec<OsString> {
-    paths.iter().flat_map(|path| expand(filesystem, path.as_encoded_bytes())).collect()
+pub(in crate::cli) fn expand_all(session: &Session, paths: &[OsString]) -> Vec<OsString> {
+    let expand = |path: &OsString| {
+        let path = path.as_encoded_bytes();
+        expand(&session.filesystem, path, session.quoted.pattern_of(path).unwrap_or(path))
+    };
+    paths.iter().flat_map(expand).collect()
 }
 
-fn expand(filesystem: &Filesystem, path: &[u8]) -> Vec<OsString> {
+/// Returns the paths that match a pattern; `path` if there are none, or if it exists.
+fn expand(filesystem: &Filesystem, path: &[u8], pattern: &[u8]) -> Vec<OsString> {
     let as_given = || vec![OsString::from_vec(path.to_vec())];
-    if !has_wildcard(path) || filesystem.lookup_no_follow(path).is_ok() {
+    if !has_wildcard(pattern) || filesystem.lookup_no_follow(path).is_ok() {
         return as_given();
     }
-    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
-    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    let start: &[u8] = if pattern.starts_with(b"/") { b"/" } else { b"" };
+    let parts = pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
     let mut found = parts.fold(vec![start.to_vec()], |dirs, part| {
         dirs.iter().flat_map(|dir| step(filesystem, dir, part)).collect()
     });
-    if path.ends_with(b"/") {
+    if pattern.ends_with(b"/") {
         for path in &mut found {
             path.push(b'/');
         }
@@ -38,7 +46,7 @@ fn expand(filesystem: &Filesystem, path: &[u8]) -> Vec<OsString> {
 /// those without wildcards exist.
 fn step(filesystem: &Filesystem, dir: &[u8], part: &[u8]) -> Vec<Vec<u8>> {
     if !has_wildcard(part) {
-        return vec![join_path(dir, part)];
+        return vec![join_path(dir, &without_backslashes(part))];
     }
     let opened = filesystem.open_dir(if dir.is_empty() { b"." } else { dir });
     let Ok(opened) = opened else { return Vec::new() };
@@ -48,8 +56,24 @@ fn step(filesystem: &Filesystem, dir: &[u8], part: &[u8]) -> Vec<Vec<u8>> {
     names.iter().map(|name| join_path(dir, name)).collect()
 }
 
+/// Returns a pattern without wildcards as the text that it matches.
+fn without_backslashes(part: &[u8]) -> Vec<u8> {
+    let mut bytes = part.iter();
+    let mut text = Vec::new();
+    while let Some(byte) = bytes.next() {
+        let quoted = if *byte == b'\\' { bytes.next() } else { None };
+        text.push(*quoted.unwrap_or(byte));
+    }
+    text
+}
+
+/// Returns true for a byte that stands for others in a pattern.
+pub(in crate::cli) fn is_wildcard(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[')
+}
+
 fn has_wildcard(text: &[u8]) -> bool {
-    text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+    text.iter().any(|byte| is_wildcard(*byte))
 }
 
 /// Whether the case of letters matters.
@@ -96,7 +120,10 @@ fn first_match<'a>(pattern: &'a [u8], text: &[u8], case: Case) -> Option<(&'a [u
         [] => None,
         [b'?', after @ ..] => Some((after, char_len(text))),
         [b'[', inside @ ..] => match set(inside) {
-            Some((set, after)) => is_in(set, first, case).then_some((after, 1)),
+            Some((set, after)) => {
+                let len = char_len(text);
+                is_in(set, &text[..len], case).then_some((after, len))
+            }
             // A bracket that is not closed stands for itself.
             None => (first == b'[').then_some((inside, 1)),
         },
@@ -128,25 +155,42 @@ fn set(inside: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&inside[..end], &inside[end + 1..]))
 }
 
-fn is_in(set: &[u8], byte: u8, case: Case) -> bool {
+/// Returns the number of a character; bytes that are not valid UTF-8 have numbers behind those of
+/// characters.
+fn number(char: &[u8]) -> u32 {
+    let known = str::from_utf8(char).ok().and_then(|text| text.chars().next());
+    known.map_or_else(|| u32::from(char::MAX) + 1 + u32::from(char[0]), u32::from)
+}
+
+/// Takes the first character.
+fn take_char<'a>(text: &mut &'a [u8]) -> &'a [u8] {
+    let (first, rest) = text.split_at(char_len(text));
+    *text = rest;
+    first
+}
+
+/// Returns true if a character is in a set: the content of brackets.
+fn is_in(set: &[u8], char: &[u8], case: Case) -> bool {
     let (is_negated, mut rest) = match set {
         [b'!' | b'^', rest @ ..] => (true, rest),
         rest => (false, rest),
     };
-    let is_within = |low: u8, high: u8| {
-        let cases = [byte, byte.to_ascii_lowercase(), byte.to_ascii_uppercase()];
+    let is_within = |low: &[u8], high: &[u8]| {
+        let cases = [char.to_vec(), char.to_ascii_lowercase(), char.to_ascii_uppercase()];
         let tried = if case == Case::Ignored { &cases[..] } else { &cases[..1] };
-        tried.iter().any(|byte| (low..=high).contains(byte))
+        tried.iter().any(|char| (number(low)..=number(high)).contains(&number(char)))
     };
     let mut found = false;
-    while let [low, after @ ..] = rest {
-        if let [b'-', high, behind @ ..] = after {
-            found |= is_within(*low, *high);
-            rest = behind;
-        } else {
-            found |= is_within(*low, *low);
-            rest = after;
-        }
+    while !rest.is_empty() {
+        let low = take_char(&mut rest);
+        let high = match rest {
+            [b'-', _, ..] => {
+                rest = &rest[1..];
+                take_char(&mut rest)
+            }
+            _ => low,
+        };
+        found |= is_within(low, high);
     }
     found != is_negated
 }
@@ -174,6 +218,8 @@ mod tests {
             ("a[", "a["),
             (r"\*", "*"),
             ("[a-]", "-"),
+            ("[\u{e0}-\u{e9}]x", "\u{e8}x"),
+            ("[!a]x", "\u{e9}x"),
         ] {
             assert!(matches(pattern, text), "{pattern} {text}");
         }
@@ -186,6 +232,7 @@ mod tests {
             ("[a-c]", "d"),
             ("[!a-c]", "b"),
             ("a*b", "ba"),
+            ("[\u{e9}]", "\u{ea}"),
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }

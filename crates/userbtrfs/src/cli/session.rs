@@ -12,6 +12,7 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
 use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
+use super::quoted::QuotedWords;
 use super::report::warn;
 
 /// An open image and the global options: the context of a verb.
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) start: OsString,
     /// True if stdin holds no commands, so that a verb may read it.
     pub(crate) may_read_stdin: bool,
+    /// The words of the line whose wildcards are quoted; empty outside of the shell.
+    pub(in crate::cli) quoted: QuotedWords,
     /// The generation of the last commit when the verb began.
     generation: u64,
 }
@@ -73,9 +76,16 @@ impl Session {
         }
         let generation = filesystem.superblock().generation;
         let image = root.image.image.clone();
-        let start = "/".into();
-        let global = global.clone();
-        Ok(Self { global, filesystem, name, image, start, may_read_stdin: true, generation })
+        Ok(Self {
+            global: global.clone(),
+            filesystem,
+            name,
+            image,
+            start: "/".into(),
+            may_read_stdin: true,
+            quoted: QuotedWords::default(),
+            generation,
+        })
     }
 
     /// Returns the paths that were given, or the directory at which verbs start.

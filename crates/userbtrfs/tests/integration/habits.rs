@@ -90,6 +90,12 @@ fn ln_replaces_links_with_force() {
     assert_says(&said, &["'/a' and '/b' are the same file"]);
     made.verb("ln -f", &["/none", "/b"]).bad();
     assert_eq!(read(&made, "/b"), "a", "nothing is removed before the link can be made");
+    // A hard link cannot lead into another subvolume.
+    made.verb("subvolume create", &["/sub"]).good();
+    made.does("cp", &["/a", "/sub/inner"]);
+    made.verb("ln -f", &["/sub/inner", "/b"]).bad();
+    assert_eq!(read(&made, "/b"), "a", "nothing is removed if the link cannot be made");
+    assert!(!made.paths().iter().any(|path| path.contains(".ln.")));
     // A link to a directory is that directory, unless -n is given.
     made.does("ln -sfn", &["dir", "/link"]);
     made.does("ln -s", &["a", "/link"]);

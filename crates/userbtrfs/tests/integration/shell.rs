@@ -79,6 +79,25 @@ fn error_is_printed_and_the_next_line_is_run() {
 }
 
 #[test]
+fn quoted_wildcards_name_files_that_have_them() {
+    let made = Made::new();
+    let lines = [
+        "mkdir /a* /ab /ac /x",
+        r#"ls -d "/a*""#,
+        "rmdir '/a*'",
+        "rmdir \"/a*\"",
+        r"ls -d /a\*",
+        "ls -d /[a]*",
+        "rm -r /a*",
+    ];
+    let ran = shell(&made, &[], &lines);
+    let said = ran.bad();
+    assert_says(&said, &["/a*: no such file or directory"]);
+    assert_eq!(made.paths(), ["/x"]);
+    made.judge();
+}
+
+#[test]
 fn crash_loses_only_changes_that_were_not_durable() {
     let made = Made::new();
     let lines =

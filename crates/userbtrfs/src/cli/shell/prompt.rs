@@ -32,6 +32,7 @@ use crate::cli::host::signals::{
 };
 use crate::cli::output::stdout;
 use crate::cli::paths::each;
+use crate::cli::quoted::QuotedWords;
 use crate::cli::report::{exit_code_so_far, is_closed_pipe, message, one_line, print_error};
 use crate::cli::session::{Access, Session};
 use crate::cli::shell::input::Input;
@@ -177,7 +178,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
 fn is_end(line: &[u8]) -> bool {
     words(line).is_ok_and(|words| match &words[..] {
         [] => true,
-        [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&**word),
+        [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&*word.bytes),
         _ => false,
     })
 }
@@ -236,7 +237,9 @@ impl Shell {
         if words.is_empty() {
             return Ok(Next::Line(ExitCode::SUCCESS));
         }
-        let line: Line = match verb::parse(words.into_iter().map(OsString::from_vec), "", "") {
+        self.session.quoted = QuotedWords::of(&words);
+        let words = words.into_iter().map(|word| OsString::from_vec(word.bytes));
+        let line: Line = match verb::parse(words, "", "") {
             Ok(line) => line,
             Err(help) if !help.use_stderr() => {
                 help.print()?;

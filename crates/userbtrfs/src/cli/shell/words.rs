@@ -4,16 +4,20 @@
 //!    backslash before a double quote or a backslash; elsewhere a backslash keeps the next byte.
 //! 2. A `#` at the start of a word begins a comment.
 //! 3. Quotes end on the line on which they begin.
-//! 4. A line is one command: an unquoted `;`, and the words `&&`, `||`, `|` and `&`, are refused.
+//! 4. What is quoted is no wildcard.
+//! 5. A line is one command: an unquoted `;`, and the words `&&`, `||`, `|` and `&`, are refused.
 
 use anyhow::{Result, bail};
 use userbtrfs::Quoted;
+
+use crate::cli::globs::is_wildcard;
+use crate::cli::quoted::Word;
 
 /// Words that mean something to shells, and nothing here.
 const OPERATORS: [&[u8]; 4] = [b"&&", b"||", b"|", b"&"];
 
 /// Returns the words of a line.
-pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Word>> {
     let mut rest = line;
     let mut words = Vec::new();
     loop {
@@ -23,9 +27,9 @@ pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
             Some(_) => {
                 let start = rest;
                 let word = word(&mut rest)?;
-                let is_bare = word.len() == start.len() - rest.len();
-                if is_bare && OPERATORS.contains(&word.as_slice()) {
-                    bail!("\"{}\" is not supported: one command a line", Quoted(&word));
+                let is_bare = word.bytes.len() == start.len() - rest.len();
+                if is_bare && OPERATORS.contains(&word.bytes.as_slice()) {
+                    bail!("\"{}\" is not supported: one command a line", Quoted(&word.bytes));
                 }
                 words.push(word);
             }
@@ -33,23 +37,50 @@ pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     }
 }
 
+/// A word of which a part was taken.
+#[derive(Default)]
+struct Taken {
+    bytes: Vec<u8>,
+    pattern: Vec<u8>,
+}
+
+impl Taken {
+    fn push(&mut self, byte: u8) {
+        self.bytes.push(byte);
+        self.pattern.push(byte);
+    }
+
+    fn push_quoted(&mut self, byte: u8) {
+        if is_wildcard(byte) || byte == b'\\' {
+            self.pattern.push(b'\\');
+        }
+        self.push(byte);
+    }
+
+    fn end(self) -> Word {
+        let Self { bytes, pattern } = self;
+        let pattern = (pattern != bytes).then_some(pattern);
+        Word { bytes, pattern }
+    }
+}
+
 /// Takes the first word from `rest`.
-fn word(rest: &mut &[u8]) -> Result<Vec<u8>> {
-    let mut word = Vec::new();
+fn word(rest: &mut &[u8]) -> Result<Word> {
+    let mut word = Taken::default();
     while let Some((&byte, after)) = rest.split_first() {
         if byte.is_ascii_whitespace() {
             break;
         }
         *rest = after;
         match byte {
-            b'\'' => word.extend_from_slice(single_quoted(rest)?),
+            b'\'' => single_quoted(rest)?.iter().for_each(|byte| word.push_quoted(*byte)),
             b'"' => double_quoted(rest, &mut word)?,
-            b'\\' => word.push(next(rest)?),
+            b'\\' => word.push_quoted(next(rest)?),
             b';' => bail!("\";\" is not supported: one command a line"),
             byte => word.push(byte),
         }
     }
-    Ok(word)
+    Ok(word.end())
 }
 
 fn single_quoted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
@@ -62,13 +93,13 @@ fn single_quoted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     Ok(quoted)
 }
 
-fn double_quoted(rest: &mut &[u8], word: &mut Vec<u8>) -> Result<()> {
+fn double_quoted(rest: &mut &[u8], word: &mut Taken) -> Result<()> {
     while let Some((&byte, after)) = rest.split_first() {
         *rest = after;
         match (byte, after.first()) {
             (b'"', _) => return Ok(()),
-            (b'\\', Some(b'"' | b'\\')) => word.push(next(rest)?),
-            (byte, _) => word.push(byte),
+            (b'\\', Some(b'"' | b'\\')) => word.push_quoted(next(rest)?),
+            (byte, _) => word.push_quoted(byte),
         }
     }
     bail!("unterminated double quote")
@@ -90,7 +121,7 @@ mod tests {
 
     fn split(line: &str) -> Vec<String> {
         let words = words(line.as_bytes()).unwrap();
-        words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
+        words.into_iter().map(|word| String::from_utf8(word.bytes).unwrap()).collect()
     }
 
     #[test]
@@ -98,6 +129,19 @@ mod tests {
         assert_eq!(split("  ls  -l /a\t/b\n"), ["ls", "-l", "/a", "/b"]);
         assert_eq!(split(r#"a 'b c'"d e"f g\ h"#), ["a", "b cd ef", "g h"]);
         assert_eq!(split(r#"'a\b' "a\b" "\"\\" '' """#), [r"a\b", r"a\b", r#""\"#, "", ""]);
+    }
+
+    #[test]
+    fn quoted_wildcards_stand_for_themselves() {
+        let pattern = |line: &str| {
+            let word = words(line.as_bytes()).unwrap().remove(0);
+            word.pattern.map(|pattern| String::from_utf8(pattern).unwrap())
+        };
+        assert_eq!(pattern("/a*"), None);
+        assert_eq!(pattern("'/a b'"), None);
+        assert_eq!(pattern(r"'/a*'").unwrap(), r"/a\*");
+        assert_eq!(pattern(r#""a*"*\?[x]"#).unwrap(), r"a\**\?[x]");
+        assert_eq!(pattern(r"'\'").unwrap(), r"\\");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let mut out = std::io::stdout().lock();
     let failures = ExitStatus::default();
-    for path in &expand_all(filesystem, &args.paths) {
+    for path in &expand_all(session, &args.paths) {
         let file = filesystem.open_file(path.as_encoded_bytes()).map_err(anyhow::Error::from);
         let copied = file.and_then(|file| copy(file.reader(), &mut out));
         failures.continue_after(copied.with_context(|| shown(path)))?;

@@ -33,7 +33,7 @@ impl RunVerb for ChmodArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let traversal = Traversal { recursive: self.recursive, follow: true };
         let umask = umask();
-        let paths = expand_all(&session.filesystem, &self.paths);
+        let paths = expand_all(session, &self.paths);
         each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             let found = inode.metadata()?;
             if found.is_symlink() {

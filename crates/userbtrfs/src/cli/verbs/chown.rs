@@ -40,7 +40,7 @@ impl RunVerb for ChownArgs {
         let names = Names::new(&session.filesystem, self.names_from_image)?;
         let Owner { uid, gid } = self.owner.resolve(&names)?;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
-        let paths = expand_all(&session.filesystem, &self.paths);
+        let paths = expand_all(session, &self.paths);
         each_inode(&session.filesystem, &paths, traversal, |_, inode| {
             Ok(inode.set_attributes(&attributes)?)
         })

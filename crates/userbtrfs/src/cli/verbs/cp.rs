@@ -61,7 +61,7 @@ enum When {
 impl RunVerb for CpArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
-        let paths = self.destination.expanded_paths(filesystem)?;
+        let paths = self.destination.expanded_paths(session)?;
         let plain = self.destination.no_target_directory;
         let (sources, target) = Target::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::Filesystem;
 
 use crate::cli::globs::expand_all;
+use crate::cli::session::Session;
 use crate::cli::text::shown;
 
 /// The paths of a verb with a destination.
@@ -42,10 +43,10 @@ impl DestinationArgs {
     }
 
     /// Like [`Self::paths`], with the sources that match patterns.
-    pub(crate) fn expanded_paths(&self, filesystem: &Filesystem) -> Result<Vec<OsString>> {
-        let mut paths = self.paths(filesystem)?;
+    pub(crate) fn expanded_paths(&self, session: &Session) -> Result<Vec<OsString>> {
+        let mut paths = self.paths(&session.filesystem)?;
         let destination = paths.pop().context("no destination")?;
-        let mut paths = expand_all(filesystem, &paths);
+        let mut paths = expand_all(session, &paths);
         paths.push(destination);
         Ok(paths)
     }

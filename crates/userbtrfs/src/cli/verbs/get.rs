@@ -23,7 +23,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let dir_at = |path: &OsStr| Ok(Path::new(path).is_dir().then_some(()));
     let (patterns, _) = Destination::split_by(&args.paths, |_| Ok(Some(())))?;
-    let mut paths = expand_all(filesystem, patterns);
+    let mut paths = expand_all(session, patterns);
     paths.extend(args.paths.last().cloned());
     let (sources, destination) = Destination::split_by(&paths, dir_at)?;
     let mut options = CopyOptions {

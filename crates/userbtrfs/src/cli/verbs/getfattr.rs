@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::json;
-use userbtrfs::{Filesystem, Inode, Quoted};
+use userbtrfs::{Inode, Quoted};
 
 use crate::cli::args::Format;
 use crate::cli::globs::expand_all;
@@ -61,14 +61,13 @@ impl RunVerb for GetfattrArgs {
         match session.global.format {
             Format::Text => {
                 let mut out = stdout();
-                let code = self
-                    .each(&session.filesystem, |path, xattrs| self.print(&mut out, path, xattrs))?;
+                let code = self.each(session, |path, xattrs| self.print(&mut out, path, xattrs))?;
                 out.flush()?;
                 Ok(code)
             }
             Format::Json => {
                 let mut list = JsonList::start(stdout(), "getfattr")?;
-                let code = self.each(&session.filesystem, |path, xattrs| {
+                let code = self.each(session, |path, xattrs| {
                     let one = |(name, value): &(Vec<u8>, Vec<u8>)| {
                         (json_name(name), json!(self.shown(value)))
                     };
@@ -85,13 +84,13 @@ impl RunVerb for GetfattrArgs {
 impl GetfattrArgs {
     fn each(
         &self,
-        filesystem: &Filesystem,
+        session: &Session,
         mut show: impl FnMut(&[u8], &Xattrs) -> Result<()>,
     ) -> Result<ExitCode> {
         let follow = !self.no_dereference;
         let traversal = Traversal { recursive: self.recursive, follow };
-        let paths = expand_all(filesystem, &self.paths);
-        each_inode(filesystem, &paths, traversal, |path, inode| {
+        let paths = expand_all(session, &self.paths);
+        each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             // One below a directory: a path that is a link was followed.
             if self.recursive && follow && inode.metadata()?.is_symlink() {
                 return Ok(());

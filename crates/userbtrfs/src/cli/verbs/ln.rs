@@ -72,11 +72,7 @@ impl LnArgs {
     }
 
     fn make(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<(), Error> {
-        if self.symbolic {
-            filesystem.symlink(to, path)
-        } else {
-            filesystem.hard_link(to, path)
-        }
+        if self.symbolic { filesystem.symlink(to, path) } else { filesystem.hard_link(to, path) }
     }
 
     /// Makes a link that takes the place of a file: it is made with another name first, so that the

@@ -100,7 +100,7 @@ fn for_each_listing(
     mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
     let filesystem = &session.filesystem;
-    let paths = expand_all(filesystem, &session.paths_or_start(&args.paths));
+    let paths = expand_all(session, &session.paths_or_start(&args.paths));
     let mut files = Vec::new();
     let mut dirs = Vec::new();
     for path in &paths {

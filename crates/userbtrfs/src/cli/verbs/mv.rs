@@ -31,7 +31,7 @@ impl RunVerb for MvArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let plain = self.destination.no_target_directory || self.exchange;
-        let paths = self.destination.expanded_paths(filesystem)?;
+        let paths = self.destination.expanded_paths(session)?;
         let (sources, destination) = Destination::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
         for source in sources {

@@ -170,11 +170,11 @@ impl PutArgs {
 /// Gives a file the content of another one, whose extents it shares if it can.
 fn replace_content(file: &File, source: &File) -> Result<()> {
     let size = source.len();
-    file.set_len(0)?;
     let shared = file.share_from(source, 0, 0, size)?;
     let copied = file.copy_from(source, shared, shared, size - shared)?;
     ensure!(shared + copied == size, "not all of standard input was written");
-    Ok(())
+    // At the end, so that the old content is not lost if there is no space for the new one.
+    Ok(file.set_len(size)?)
 }
 
 /// Writes all of standard input to the end of a file.

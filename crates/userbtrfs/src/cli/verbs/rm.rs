@@ -30,7 +30,7 @@ pub(crate) struct RmArgs {
 impl RunVerb for RmArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let failures = ExitStatus::default();
-        for path in &expand_all(&session.filesystem, &self.paths) {
+        for path in &expand_all(session, &self.paths) {
             let bytes = path.as_encoded_bytes();
             let listed = if is_verbose(&session.global) {
                 self.list(&session.filesystem, bytes)

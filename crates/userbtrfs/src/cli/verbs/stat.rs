@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use userbtrfs::{Extent, ExtentKind, FileKind, Filesystem, Inode, Metadata, Quoted};
+use userbtrfs::{Extent, ExtentKind, FileKind, Inode, Metadata, Quoted};
 
 use crate::cli::args::{Format, PathsArgs};
 use crate::cli::globs::expand_all;
@@ -36,17 +36,16 @@ pub(crate) struct StatArgs {
 
 impl RunVerb for StatArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
-        let filesystem = &session.filesystem;
         let failures = ExitStatus::default();
         match session.global.format {
             Format::Text => {
                 let mut out = stdout();
-                each(filesystem, self, &failures, |path, inode| self.print(&mut out, path, inode))?;
+                each(session, self, &failures, |path, inode| self.print(&mut out, path, inode))?;
                 out.flush()?;
             }
             Format::Json => {
                 let mut list = JsonList::start(stdout(), "stat")?;
-                each(filesystem, self, &failures, |path, inode| list.add(&document(path, inode)?))?;
+                each(session, self, &failures, |path, inode| list.add(&document(path, inode)?))?;
                 list.end()?;
             }
         }
@@ -68,12 +67,13 @@ impl StatArgs {
 }
 
 fn each(
-    filesystem: &Filesystem,
+    session: &Session,
     args: &StatArgs,
     failures: &ExitStatus,
     mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
-    for path in &expand_all(filesystem, &args.paths.paths) {
+    let filesystem = &session.filesystem;
+    for path in &expand_all(session, &args.paths.paths) {
         let bytes = path.as_encoded_bytes();
         let inode = if args.dereference {
             filesystem.lookup(bytes)

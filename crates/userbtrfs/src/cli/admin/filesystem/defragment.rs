@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use userbtrfs::{CompressionMethod, Defragment, Inode, Quoted, Recompress};
 
@@ -237,7 +237,11 @@ impl Mounted<'_> {
         let done = || -> Result<()> {
             let found = path.metadata()?;
             if !found.is_dir() {
-                return self.file(path, found.ino());
+                // The server that has the file, not the one that has a link to it.
+                let path = path.canonicalize()?;
+                let dir = or_here(path.parent().unwrap_or(&path));
+                ensure!(dir.metadata()?.dev() == found.dev(), "is mounted from elsewhere");
+                return self.file(&path, &dir, found.ino());
             }
             if !self.args.recursive {
                 note(self.global, &path.display().to_string());
@@ -261,16 +265,20 @@ impl Mounted<'_> {
                 if found.is_dir() && found.dev() == device && !is_root {
                     self.below(&path, device);
                 }
-                if found.is_file() { self.file(&path, found.ino()) } else { Ok(()) }
+                if found.is_file() && found.dev() == device {
+                    self.file(&path, dir, found.ino())
+                } else {
+                    Ok(())
+                }
             });
             self.report(&path, done);
         }
     }
 
-    fn file(&self, path: &Path, number: u64) -> Result<()> {
+    /// Asks the server of a directory to defragment a file in it.
+    fn file(&self, path: &Path, dir: &Path, number: u64) -> Result<()> {
         progress(self.global, || path.display().to_string())?;
-        let dir = path.parent().ok_or_else(|| anyhow!("path has no file name"))?;
-        request_at(self.global, &or_here(dir), &self.args.rules.words(number)?).map(drop)
+        request_at(self.global, dir, &self.args.rules.words(number)?).map(drop)
     }
 
     fn report(&self, path: &Path, done: Result<()>) {
