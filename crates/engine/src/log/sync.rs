@@ -20,7 +20,7 @@ use userbtrfs_transaction::{
     TransactionManager,
 };
 
-use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
+use super::collect::{self, InodeLogger, InodeToLog, LogResult, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
 use crate::data::{ErrSeq, FilePages, OrderedExtents, Writeback};
 use crate::error::{Error, InodeId, Result};
@@ -221,14 +221,19 @@ impl Log {
         inode: InodeId,
         changed: u64,
     ) -> SyncPlan<'a> {
-        if inode.number != ROOT_DIR || inode.subvolume == TreeId::FS {
+        if !is_subvolume_root(inode) {
             return SyncPlan::Wait(changed);
         }
-        // A rename of the subvolume marks its transaction.
-        match self.transactions.check_loggable(handle) {
+        match self.check_name(handle, inode) {
             Ok(()) => SyncPlan::Wait(handle.generation() - 1),
             Err(reason) => SyncPlan::Commit(reason),
         }
+    }
+
+    /// Returns an error if an inode may be that of a subvolume which the transaction renamed: a
+    /// rename marks its transaction, but does not change the inode.
+    fn check_name(&self, handle: &Handle<'_>, inode: InodeId) -> LogResult<()> {
+        if is_subvolume_root(inode) { self.transactions.check_loggable(handle) } else { Ok(()) }
     }
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
@@ -258,6 +263,7 @@ impl Log {
         if let Some((stamp, log_transid)) = logged.and_then(|logged| logged.whole)
             && is_settled
             && inode.stamp(running) == Some(stamp)
+            && self.check_name(handle, inode.id()).is_ok()
         {
             return SyncPlan::Log(LoggedInode {
                 log_transid,
@@ -274,4 +280,9 @@ impl Log {
         });
         collected.map_or_else(SyncPlan::Commit, SyncPlan::Log)
     }
+}
+
+/// Returns true for the root directory of a subvolume that has a name.
+fn is_subvolume_root(inode: InodeId) -> bool {
+    inode.number == ROOT_DIR && inode.subvolume != TreeId::FS
 }

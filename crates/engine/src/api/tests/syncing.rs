@@ -84,6 +84,66 @@ fn fsync_of_renamed_subvolume_keeps_its_new_name() {
     lab.close();
 }
 
+/// Makes the subvolumes `old` and `other`, durably, logs `old`, changes the names, and returns the
+/// filesystem that a crash leaves after another sync of the subvolume that was `old`.
+fn crashed_after_naming(change: impl FnOnce(&Filesystem)) -> Lab {
+    let traced = Traced::new();
+    let fs = &traced.lab.fs;
+    for name in [b"old".as_slice(), b"other"] {
+        fs.root().create_subvolume(name, 0o755).unwrap();
+    }
+    fs.commit().unwrap();
+    let subvolume = fs.open_dir("old").unwrap();
+    subvolume.create(b"file", 0o644).unwrap();
+    subvolume.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncOutcome::Logged]);
+    change(fs);
+    subvolume.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncOutcome::Committed(FullCommitReason::Subvolume)]);
+    drop(subvolume);
+    traced.crashed()
+}
+
+#[test]
+fn fsync_of_logged_subvolume_keeps_its_new_name() {
+    let lab = crashed_after_naming(|fs| fs.rename("old", "new").unwrap());
+    assert!(lab.fs.lookup("new/file").is_ok());
+    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    lab.close();
+}
+
+#[test]
+fn fsync_of_logged_subvolume_keeps_the_exchange_of_names() {
+    let exchange = |fs: &Filesystem| fs.rename_with("old", "other", RenameMode::Exchange).unwrap();
+    let lab = crashed_after_naming(exchange);
+    assert!(lab.fs.lookup("other/file").is_ok());
+    assert!(matches!(lab.fs.lookup("old/file"), Err(Error::NotFound)));
+    lab.close();
+}
+
+#[test]
+fn fsync_of_logged_subvolume_keeps_its_rename_over_an_empty_directory() {
+    let lab = crashed_after_naming(|fs| {
+        fs.create_dir("dir", 0o755).unwrap();
+        fs.rename("old", "dir").unwrap();
+    });
+    assert!(lab.fs.lookup("dir/file").is_ok());
+    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    lab.close();
+}
+
+#[test]
+fn fsync_of_logged_subvolume_keeps_its_rename_to_the_name_of_a_deleted_one() {
+    let lab = crashed_after_naming(|fs| {
+        fs.root().delete_subvolume(b"other").unwrap();
+        fs.rename("old", "other").unwrap();
+        fs.root().create_subvolume(b"old", 0o755).unwrap();
+    });
+    assert!(lab.fs.lookup("other/file").is_ok());
+    assert!(matches!(lab.fs.lookup("old/file"), Err(Error::NotFound)));
+    lab.close();
+}
+
 /// A change of an inode is recorded just after it is made. If the inode is logged in between, the
 /// change may be in memory, but not in the log.
 #[test]
