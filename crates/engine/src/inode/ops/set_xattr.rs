@@ -55,23 +55,33 @@ pub(crate) fn remove_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> R
 /// Returns the inode whose attribute of this name is to be changed. Like Linux, checks that the
 /// inode may be changed before it looks for the namespace, unless Linux handles that itself.
 fn inode_to_change_xattr(namespace: &Namespace, id: InodeId, name: &[u8]) -> Result<Arc<Inode>> {
-    let inode =
-        inode_to_change(namespace, id).and_then(|inode| check_mutable(&inode).map(|()| inode));
-    match check_name(name) {
-        Err(error) if is_name_first(namespace, id, name) => Err(error),
-        Err(error) => inode.and(Err(error)),
-        Ok(()) => inode,
+    let found = inode_to_change(namespace, id);
+    let named = check_name(name);
+    if let Err(error) = named {
+        if is_name_first(name) || !has_permissions(namespace, id, &found) {
+            return Err(error);
+        }
+        return found.and_then(|inode| check_mutable(&inode)).and(Err(error));
     }
+    let inode = found?;
+    check_mutable(&inode)?;
+    Ok(inode)
 }
 
 /// Returns whether a bad name is reported before missing permissions.
-fn is_name_first(namespace: &Namespace, id: InodeId, name: &[u8]) -> bool {
-    // In the place of a subvolume that a snapshot did not copy there is only a directory.
-    let kind = namespace.inodes.inode(id).map_or(FileKind::Directory, |inode| inode.kind());
-    let has_permissions =
-        matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
-    !has_permissions
-        || name.is_empty()
+fn is_name_first(name: &[u8]) -> bool {
+    name.is_empty()
         || name.len() > NAME_LEN_MAX
         || NAMESPACES_OF_LINUX.iter().any(|own| name.starts_with(own))
+}
+
+/// Returns whether an inode is of a kind that has permissions. `found` is the inode, unless it may
+/// not be changed.
+fn has_permissions(namespace: &Namespace, id: InodeId, found: &Result<Arc<Inode>>) -> bool {
+    let kind = match found {
+        Ok(inode) => inode.kind(),
+        // In the place of a subvolume that a snapshot did not copy there is only a directory.
+        Err(_) => namespace.inodes.inode(id).map_or(FileKind::Directory, |inode| inode.kind()),
+    };
+    matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
 }
