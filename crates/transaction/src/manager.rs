@@ -454,6 +454,12 @@ impl TransactionManager {
         self.file_data.allocate(len_max, len_min)
     }
 
+    /// Allocates `len` bytes in one piece, if that takes none of the space that others may need for
+    /// chunks. The caller is in no transaction, and has a reservation.
+    pub fn allocate_whole_data(&self, len: u64) -> Result<(Logical, u64)> {
+        self.file_data.allocate_whole(len)
+    }
+
     /// Frees space, all or a part of what was allocated, that was never counted. No write to it is
     /// in flight any more.
     pub fn give_back_data(&self, logical: Logical, len: u64) {

@@ -381,6 +381,13 @@ impl Space {
         made.map(|chunk| block_groups.keep_planned(chunk)).is_ok()
     }
 
+    /// Like [`Space::make_data_chunk`], for an allocation of `len` bytes in one piece that smaller
+    /// pieces can replace: it leaves space for the chunks of others.
+    pub(crate) fn make_spare_data_chunk(&self, len: u64) -> bool {
+        let is_spare = self.block_groups.lock().has_spare_data_chunk(len);
+        is_spare && self.make_data_chunk()
+    }
+
     /// Removes an empty block group, and returns the chunk whose items are to be removed; `None` if
     /// it is not empty, or if a reservation relies on it. Its device space is free after the
     /// commit.

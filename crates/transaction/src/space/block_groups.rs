@@ -26,6 +26,8 @@ const SYSTEM_CHUNK_BYTES: usize = 17 + 48;
 const STRIPE_BYTES: usize = 32;
 const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
 
+/// The number of chunks of data that fit beside one that is made without need.
+const CHUNKS_KEPT: u64 = 3;
 /// Data needs one byte of metadata for this many bytes: a checksum of 32 bytes for each sector.
 const METADATA_PART_OF_DATA: u64 = 128;
 /// The least number of free tree blocks that metadata should have.
@@ -329,6 +331,13 @@ impl BlockGroups {
         let kind = self.counters.counted_as(kind);
         let placed = self.place_if_metadata_allows(kind);
         placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
+    }
+
+    /// Returns true if a chunk of data holds `len` bytes, and enough space for others is left
+    /// beside it.
+    pub(super) fn has_spare_data_chunk(&self, len: u64) -> bool {
+        let chunk = self.device.chunk_len(SpaceKind::Data);
+        chunk >= len && self.data_in_new_chunks() / chunk > CHUNKS_KEPT
     }
 
     /// Returns the most bytes of data that further chunks could hold.

@@ -53,6 +53,30 @@ impl FileData {
         }
     }
 
+    /// Allocates `len` bytes in one piece. At most one chunk is made for them, and none of the
+    /// last ones that fit on the device. The caller is in no transaction, and has a reservation.
+    pub(crate) fn allocate_whole(&self, len: u64) -> Result<(Logical, u64)> {
+        self.context.check()?;
+        let space = &self.context.space;
+        if let Ok(found) = space.allocate_data_behind(len, len, len) {
+            return Ok(found);
+        }
+        let mut may_make_chunk = true;
+        loop {
+            if let Ok(found) = space.allocate_data(len, len) {
+                return Ok(found);
+            }
+            let _no_commit = Handle::join(&self.context, HandleKind::Operation)?;
+            let is_loaded = space.load_next(&self.context.tree_roots, SpaceKind::Data)?;
+            let is_made = !is_loaded
+                && std::mem::take(&mut may_make_chunk)
+                && space.make_spare_data_chunk(len);
+            if !is_loaded && !is_made {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
     /// Frees space that was never counted.
     pub(crate) fn give_back(&self, logical: Logical, len: u64) {
         self.discarder.discard_uncounted(logical, len);

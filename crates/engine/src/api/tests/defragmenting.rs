@@ -284,6 +284,35 @@ fn nodatacow_file_is_moved_and_not_compressed() {
     lab.close();
 }
 
+/// Free space in pieces is used before the last unallocated space of the device.
+#[test]
+fn unallocated_space_is_left_for_others() {
+    const PIECE: u64 = 2 << 20;
+    let lab = Lab::of(512 << 20, &Options::default(), 32 << 20);
+    let large = lab.create("large");
+    for piece in 0..100 {
+        large.write_all_at(&pattern(piece, to_len(PIECE)), piece * PIECE).unwrap();
+        // One extent: a part of an extent is not freed.
+        large.sync_data().unwrap();
+    }
+    let file = lab.create("file");
+    let bytes = pattern(101, 60 << 20);
+    file.write_all_at(&bytes, 0).unwrap();
+    lab.fs.commit().unwrap();
+    for piece in (0..100).step_by(2) {
+        large.allocate(piece * PIECE, PIECE, Allocate::PunchHole).unwrap();
+    }
+    lab.fs.commit().unwrap();
+    let chunks = || lab.fs.usage().unwrap().device_allocated;
+    let before = chunks();
+    let all = Defragment { compression: Recompress::Never, ..Defragment::default() };
+    assert_eq!(file.defragment(&all).unwrap(), 60 << 20);
+    assert_eq!(chunks(), before);
+    assert!(file.read_all().unwrap() == bytes);
+    drop((large, file));
+    lab.close();
+}
+
 #[test]
 fn without_space_the_content_stays() {
     let lab = Lab::new();

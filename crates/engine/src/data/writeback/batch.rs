@@ -185,10 +185,11 @@ impl<'a> FileJob<'a> {
         context: &WriteContext,
         len: u64,
     ) -> userbtrfs_transaction::Result<(Logical, u64)> {
-        let allocate = |least| context.transactions.allocate_data(len, least);
+        let transactions = &context.transactions;
+        let allocate = || transactions.allocate_data(len, SECTOR);
         match self.origin {
-            Origin::Rewritten(_) => allocate(len).or_else(|_| allocate(SECTOR)),
-            Origin::Memory { .. } | Origin::Caller { .. } => allocate(SECTOR),
+            Origin::Rewritten(_) => transactions.allocate_whole_data(len).or_else(|_| allocate()),
+            Origin::Memory { .. } | Origin::Caller { .. } => allocate(),
         }
     }
 
