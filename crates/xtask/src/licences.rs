@@ -87,7 +87,7 @@ fn check(package: &Value, allowed: &[&str]) -> Vec<String> {
     if let Some(source) = package["source"].as_str().filter(|source| *source != REGISTRY) {
         find(format!("source {source} is not allowed"));
     }
-    // What others ask for is theirs to choose.
+    // Other packages choose the versions that they require.
     let own = package["source"].is_null();
     for dependency in package["dependencies"].as_array().into_iter().flatten().filter(|_| own) {
         if dependency["req"] == "*" && dependency["path"].is_null() {

@@ -200,7 +200,7 @@ fn du_of_an_image_and_of_a_mount_prints_what_btrfs_progs_print() {
         let theirs = theirs.replace("  ./", "  ");
         assert_eq!(ran.good().replace(&prefix, "").replace(&own, "  .\n"), theirs);
     }
-    // What only the kernel has is counted, too.
+    // Data that only the kernel has is counted, too.
     fs::write(site.point().join("fresh"), [1; 12_288]).unwrap();
     let fresh = site.point().join("fresh");
     let shown = filesystem("du --raw -s", &fresh, &[]).good();
