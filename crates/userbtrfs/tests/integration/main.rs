@@ -46,6 +46,7 @@ mod pending_logs;
 mod put;
 mod put_data;
 mod put_shared;
+mod readme;
 mod refusals;
 mod rootdir;
 mod shell;
