@@ -13,6 +13,7 @@
 mod commits;
 mod defragment;
 mod info;
+mod path;
 mod record;
 mod resize;
 mod roots;

@@ -4,9 +4,10 @@
 //! `struct btrfs_ioctl_get_subvol_rootref_args` and `btrfs_ioctl_ino_lookup_user_args` of
 //! `linux/btrfs.h`.
 
-use userbtrfs_engine::api::{Error, Filesystem, Inode, InodeId, ItemKind, Key, TreeId};
+use userbtrfs_engine::api::{Filesystem, Inode, InodeId, ItemKind, Key, TreeId};
 use userbtrfs_fuse::{Caller, Errno};
 
+use super::path::{ROOT_DIR, ReversePath, links};
 use super::record::{Answer, Reader, Writer};
 use crate::errno;
 use crate::permissions::{self, READ, SEARCH};
@@ -19,9 +20,6 @@ const BYTES: usize = 4096;
 /// The sizes of a name and of a path, each with the terminating NUL.
 const NAME_BYTES: usize = 256;
 const PATH_BYTES: usize = 3824;
-
-/// The root directory of each subvolume.
-const ROOT_DIR: u64 = 256;
 
 /// Returns the ids of the subvolumes in the inode's subvolume, and their directories, from an id
 /// on, with the id after the last. If more exist than fit, the answer has the first, and EOVERFLOW.
@@ -92,26 +90,16 @@ fn path_between(
     top: u64,
     below: InodeId,
 ) -> Result<Vec<u8>, Errno> {
-    let mut parts = Vec::new();
-    let mut len = 0;
+    let mut path = ReversePath::new(PATH_BYTES);
     let mut inode = filesystem.inode(below);
     while inode.id().number != top {
         if inode.id().number == ROOT_DIR {
             return Err(Errno::ACCESS);
         }
-        let mut names = match inode.names() {
-            Err(Error::NoInode(_)) => return Err(Errno::NOENT),
-            names => names.map_err(errno)?,
-        };
-        let (dir, name) = names.pop().ok_or(Errno::NOENT)?;
+        let (dir, name) = links(&inode)?.pop().ok_or(Errno::NOENT)?;
         permissions::check(caller, &dir, READ | SEARCH)?;
-        len += name.len() + 1;
-        if len >= PATH_BYTES {
-            return Err(Errno::NAMETOOLONG);
-        }
-        parts.push([&name[..], b"/"].concat());
+        path.push(&name)?;
         inode = dir;
     }
-    parts.reverse();
-    Ok(parts.concat())
+    Ok(path.finish())
 }

@@ -7,6 +7,7 @@
 use userbtrfs_engine::api::{Error, Filesystem, Inode, InodeId, ItemKind, Key, TreeId};
 use userbtrfs_fuse::{Caller, Errno};
 
+use super::path::{ROOT_DIR, ReversePath, links};
 use super::record::{Reader, Writer};
 use crate::errno;
 use crate::rights::admit;
@@ -21,8 +22,6 @@ const HEADER_BYTES: usize = 32;
 
 /// The size of a path, with the terminating NUL.
 const PATH_BYTES: usize = 4080;
-/// The root directory of each subvolume.
-const ROOT_DIR: u64 = 256;
 
 /// The key of a search.
 struct Search {
@@ -142,24 +141,14 @@ pub(super) fn ino_lookup(
 
 fn path_in_subvolume(filesystem: &Filesystem, id: InodeId) -> Result<Vec<u8>, Errno> {
     filesystem.subvolume_root(id.subvolume).map_err(errno)?;
-    let mut names = Vec::new();
-    let mut len = 0;
+    let mut path = ReversePath::new(PATH_BYTES);
     let mut inode = filesystem.inode(id);
     while inode.id().number != ROOT_DIR {
-        let all = match inode.names() {
-            Err(Error::NoInode(_)) => return Err(Errno::NOENT),
-            names => names.map_err(errno)?,
-        };
         // The first name in the last of its directories.
-        let last = all.into_iter().rev().max_by_key(|(dir, _)| dir.id().number);
+        let last = links(&inode)?.into_iter().rev().max_by_key(|(dir, _)| dir.id().number);
         let (dir, name) = last.ok_or(Errno::NOENT)?;
-        len += name.len() + 1;
-        if len >= PATH_BYTES {
-            return Err(Errno::NAMETOOLONG);
-        }
-        names.push([&name[..], b"/"].concat());
+        path.push(&name)?;
         inode = dir;
     }
-    names.reverse();
-    Ok(names.concat())
+    Ok(path.finish())
 }
