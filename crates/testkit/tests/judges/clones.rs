@@ -1,7 +1,7 @@
 //! Files that share extents: made by Linux and changed by us, and cut off while we make them.
 //!
-//! 1. We change some of the files that share extents, and the others stay as they are. What Linux
-//!    shows of the image is what we show, and `btrfs check` accepts it.
+//! 1. We change some of the files that share extents, and the others stay as they are. Linux and we
+//!    show the same of the image, and `btrfs check` accepts it.
 //! 2. A cut of a clone leaves the target as it was, or cloned up to some point, and the source
 //!    whole.
 //! 3. When all files are deleted, the space that they had is free.
@@ -12,12 +12,12 @@ use std::process::Command;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{Deduped, Dir, Filesystem, OpenOptions, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_testkit::devices::cut::{Choice, states};
 use userbtrfs_testkit::devices::{RecordingDevice, SparseImage};
 use userbtrfs_testkit::linux::{Linux, run};
 use userbtrfs_testkit::manifest::Time;
 use userbtrfs_testkit::{pattern, skip_unless_linux, stories};
 
+use super::cut_states::judge_prefixes;
 use super::made::{MIB, Made, check_file, kinds};
 use super::ours::{judge_by_linux, use_by_linux};
 use super::{is_torture, open_device, open_to_write};
@@ -191,34 +191,16 @@ fn cut_of_a_clone_leaves_a_prefix_of_it() {
         source.clone_range(&source, 0, MIB, 16 * MIB).unwrap();
         fs.commit().unwrap();
         drop((source, target));
-        let cut = Time::now();
         fs.abandon();
-        let recording = device.recording();
-        let cuts = states(&recording, Choice::EveryPrefix).filter(|it| it.completed >= begin);
         let step = if is_torture() { 1 } else { 7 };
-        let mut judged = 0;
-        for state in cuts.step_by(step) {
-            judged += 1;
-            let what = format!("{}: after {} events", made.name, state.completed);
-            let opened = open_device(Arc::new(state.image.to_device())).unwrap();
+        judge_prefixes(&linux, made.name, &device, begin, step, |what, opened| {
             let found = opened.read("target").unwrap();
             let cloned = found.iter().zip(&new).take_while(|(a, b)| a == b).count();
             let rest = found.get(cloned / 4096 * 4096..).unwrap_or_default();
             let is_prefix = found == new || found == old || old.ends_with(rest);
             assert!(is_prefix && found.len() >= old.len().min(new.len()), "{what}");
             assert!(opened.read("source").unwrap()[..new.len()] == new, "{what}");
-            drop(opened);
-            let folder = tempfile::tempdir().unwrap();
-            let image = folder.path().join("image");
-            state.image.write_to(&image).unwrap();
-            check_file(&what, &image);
-            let by_linux = stories::judge_by_linux(&linux, &state.image).unwrap();
-            let by_us = stories::judge_by_us(&state.image).unwrap();
-            assert_eq!(by_linux.differences_of_judges(&by_us, cut), [""; 0], "{what}");
-        }
-        println!("{}: {judged} cuts", made.name);
-        assert!(judged > 5, "{}: {judged} cuts", made.name);
-        linux.assert_no_complaints().unwrap();
+        });
     }
 }
 

@@ -10,15 +10,14 @@ use userbtrfs::{
     OpenOptions, Recompress, TreeId,
 };
 use userbtrfs_sync::Arc;
-use userbtrfs_testkit::devices::cut::{Choice, states};
 use userbtrfs_testkit::devices::{RecordingDevice, SparseDevice};
 use userbtrfs_testkit::linux::{Linux, run};
-use userbtrfs_testkit::manifest::Time;
-use userbtrfs_testkit::{pattern, skip_unless_linux, stories};
+use userbtrfs_testkit::{pattern, skip_unless_linux};
 
+use super::cut_states::judge_prefixes;
 use super::made::{MIB, Made, check_file, kinds};
 use super::ours::{judge_by_linux, use_by_linux};
-use super::{is_torture, open_device, open_to_write};
+use super::{is_torture, open_to_write};
 
 const SECTOR: u64 = 4096;
 
@@ -209,30 +208,12 @@ fn cut_of_a_defragmentation_changes_no_content() {
             file.sync_all().unwrap();
         }
         filesystem.commit().unwrap();
-        let cut = Time::now();
         filesystem.abandon();
-        let recording = device.recording();
-        let cuts = states(&recording, Choice::EveryPrefix).filter(|it| it.completed >= begin);
         let step = if is_torture() { 1 } else { 9 };
-        let mut judged = 0;
-        for state in cuts.step_by(step) {
-            judged += 1;
-            let what = format!("{}: after {} events", made.name, state.completed);
-            let opened = open_device(Arc::new(state.image.to_device())).unwrap();
+        judge_prefixes(&linux, made.name, &device, begin, step, |what, opened| {
             for dir in ["", "snapshot"] {
-                assert!(contents(&opened, dir) == expected, "{what}: {dir}");
+                assert!(contents(opened, dir) == expected, "{what}: {dir}");
             }
-            drop(opened);
-            let folder = tempfile::tempdir().unwrap();
-            let image = folder.path().join("image");
-            state.image.write_to(&image).unwrap();
-            check_file(&what, &image);
-            let by_linux = stories::judge_by_linux(&linux, &state.image).unwrap();
-            let by_us = stories::judge_by_us(&state.image).unwrap();
-            assert_eq!(by_linux.differences_of_judges(&by_us, cut), [""; 0], "{what}");
-        }
-        println!("{}: {judged} cuts", made.name);
-        assert!(judged > 5, "{}: {judged} cuts", made.name);
-        linux.assert_no_complaints().unwrap();
+        });
     }
 }

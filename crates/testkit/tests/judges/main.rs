@@ -16,6 +16,7 @@ mod compressed;
 mod contended;
 mod crafted;
 mod crash_points;
+mod cut_states;
 mod cuts;
 mod data;
 mod default_acls;
