@@ -11,13 +11,17 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use userbtrfs::{Filesystem, join_path};
 
-use super::session::Session;
+use super::quoted::QuotedWords;
 
 /// Returns the paths that match the given ones, sorted for each of them.
-pub(in crate::cli) fn expand_all(session: &Session, paths: &[OsString]) -> Vec<OsString> {
+pub(in crate::cli) fn expand_all(
+    filesystem: &Filesystem,
+    paths: &[OsString],
+    quoted: &QuotedWords,
+) -> Vec<OsString> {
     let expand = |path: &OsString| {
         let path = path.as_encoded_bytes();
-        expand(&session.filesystem, path, session.quoted.pattern_of(path).unwrap_or(path))
+        expand(filesystem, path, quoted.pattern_of(path).unwrap_or(path))
     };
     paths.iter().flat_map(expand).collect()
 }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
+use super::globs;
 use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
 use super::quoted::QuotedWords;
 use super::report::warn;
@@ -57,6 +58,11 @@ pub(crate) enum Access {
 }
 
 impl Session {
+    /// Returns the paths that match the given ones: see [`globs`].
+    pub(in crate::cli) fn expand(&self, paths: &[OsString]) -> Vec<OsString> {
+        globs::expand_all(&self.filesystem, paths, &self.quoted)
+    }
+
     /// Opens an image, and prints its warnings.
     pub(crate) fn open(global: &Global, root: &RootArgs, access: Access) -> Result<Self> {
         let name = root.image.name();

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use userbtrfs::FileReader;
 
 use crate::cli::args::PathsArgs;
-use crate::cli::globs::expand_all;
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
@@ -19,7 +18,7 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let mut out = std::io::stdout().lock();
     let failures = ExitStatus::default();
-    for path in &expand_all(session, &args.paths) {
+    for path in &session.expand(&args.paths) {
         let file = filesystem.open_file(path.as_encoded_bytes()).map_err(anyhow::Error::from);
         let copied = file.and_then(|file| copy(file.reader(), &mut out));
         failures.continue_after(copied.with_context(|| shown(path)))?;

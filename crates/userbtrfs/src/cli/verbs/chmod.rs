@@ -7,7 +7,6 @@ use std::str::FromStr;
 use anyhow::Result;
 use userbtrfs::{Attributes, Quoted};
 
-use crate::cli::globs::expand_all;
 use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::report::progress;
 use crate::cli::session::{RunVerb, Session};
@@ -33,7 +32,7 @@ impl RunVerb for ChmodArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let traversal = Traversal { recursive: self.recursive, follow: true };
         let umask = umask();
-        let paths = expand_all(session, &self.paths);
+        let paths = session.expand(&self.paths);
         each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             let found = inode.metadata()?;
             if found.is_symlink() {

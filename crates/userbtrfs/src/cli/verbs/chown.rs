@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::Attributes;
 
-use crate::cli::globs::expand_all;
 use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
@@ -40,7 +39,7 @@ impl RunVerb for ChownArgs {
         let names = Names::new(&session.filesystem, self.names_from_image)?;
         let Owner { uid, gid } = self.owner.resolve(&names)?;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
-        let paths = expand_all(session, &self.paths);
+        let paths = session.expand(&self.paths);
         each_inode(&session.filesystem, &paths, traversal, |_, inode| {
             Ok(inode.set_attributes(&attributes)?)
         })

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::Filesystem;
 
-use crate::cli::globs::expand_all;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
 
@@ -46,7 +45,7 @@ impl DestinationArgs {
     pub(crate) fn expanded_paths(&self, session: &Session) -> Result<Vec<OsString>> {
         let mut paths = self.paths(&session.filesystem)?;
         let destination = paths.pop().context("no destination")?;
-        let mut paths = expand_all(session, &paths);
+        let mut paths = session.expand(&paths);
         paths.push(destination);
         Ok(paths)
     }

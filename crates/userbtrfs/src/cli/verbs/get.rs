@@ -11,7 +11,6 @@ use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
-use crate::cli::globs::expand_all;
 use crate::cli::paths::{Destination, Placement, last_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
@@ -23,7 +22,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let dir_at = |path: &OsStr| Ok(Path::new(path).is_dir().then_some(()));
     let (patterns, _) = Destination::split_by(&args.paths, |_| Ok(Some(())))?;
-    let mut paths = expand_all(session, patterns);
+    let mut paths = session.expand(patterns);
     paths.extend(args.paths.last().cloned());
     let (sources, destination) = Destination::split_by(&paths, dir_at)?;
     let mut options = CopyOptions {

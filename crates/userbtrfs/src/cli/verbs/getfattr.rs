@@ -10,7 +10,6 @@ use serde_json::json;
 use userbtrfs::{Inode, Quoted};
 
 use crate::cli::args::Format;
-use crate::cli::globs::expand_all;
 use crate::cli::output::{JsonList, json_name, stdout, with_name};
 use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
@@ -89,7 +88,7 @@ impl GetfattrArgs {
     ) -> Result<ExitCode> {
         let follow = !self.no_dereference;
         let traversal = Traversal { recursive: self.recursive, follow };
-        let paths = expand_all(session, &self.paths);
+        let paths = session.expand(&self.paths);
         each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             // One below a directory: a path that is a link was followed.
             if self.recursive && follow && inode.metadata()?.is_symlink() {

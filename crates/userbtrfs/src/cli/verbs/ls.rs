@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use userbtrfs::{FileKind, Inode, Metadata, Quoted, WalkEntry, join_path};
 
 use crate::cli::args::{Format, LsArgs};
-use crate::cli::globs::expand_all;
 use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
@@ -100,7 +99,7 @@ fn for_each_listing(
     mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
     let filesystem = &session.filesystem;
-    let paths = expand_all(session, &session.paths_or_start(&args.paths));
+    let paths = session.expand(&session.paths_or_start(&args.paths));
     let mut files = Vec::new();
     let mut dirs = Vec::new();
     for path in &paths {

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
-use crate::cli::globs::expand_all;
 use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -30,7 +29,7 @@ pub(crate) struct RmArgs {
 impl RunVerb for RmArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
         let failures = ExitStatus::default();
-        for path in &expand_all(session, &self.paths) {
+        for path in &session.expand(&self.paths) {
             let bytes = path.as_encoded_bytes();
             let listed = if is_verbose(&session.global) {
                 self.list(&session.filesystem, bytes)

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use userbtrfs::{Extent, ExtentKind, FileKind, Inode, Metadata, Quoted};
 
 use crate::cli::args::{Format, PathsArgs};
-use crate::cli::globs::expand_all;
 use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
@@ -73,7 +72,7 @@ fn each(
     mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     let filesystem = &session.filesystem;
-    for path in &expand_all(session, &args.paths.paths) {
+    for path in &session.expand(&args.paths.paths) {
         let bytes = path.as_encoded_bytes();
         let inode = if args.dereference {
             filesystem.lookup(bytes)
