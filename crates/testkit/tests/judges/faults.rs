@@ -327,21 +327,6 @@ fn every_request_fails_in_turn() {
     }
 }
 
-/// Deleted subvolumes are dropped in the background meanwhile.
-#[test]
-fn every_request_of_snapshots_fails_in_turn() {
-    skip_unless_linux!();
-    let seed = seed();
-    let all = kinds();
-    let (tried, rounds) = if is_torture() { (all.len(), ROUNDS) } else { (1, 1) };
-    let mut seeds = (seed..).step_by(1000);
-    for made in all.iter().take(tried) {
-        for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
-            fail_in_turn(made, seed, round, rounds, true);
-        }
-    }
-}
-
 /// Runs a workload with every `turns`th of its faults, starting at `turn`.
 fn fail_in_turn(made: &Made, seed: u64, turn: usize, turns: usize, with_subvolumes: bool) {
     let what = format!("{}, seed {seed}", made.name);
