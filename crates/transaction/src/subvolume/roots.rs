@@ -11,7 +11,7 @@ use userbtrfs_sync::Arc;
 use uuid::Uuid;
 
 use super::state::SubvolumeName;
-use super::uuid_tree;
+use super::uuid_tree::UuidChanges;
 use crate::commit::Handle;
 use crate::context::TransactionContext;
 use crate::editor::{Changes, Items, TreeItems};
@@ -76,6 +76,8 @@ pub fn create(handle: &Handle<'_>, new: &NewSubvolume) -> Result<()> {
     let context = handle.context();
     let _one = context.subvolume_ids.change.lock();
     check_alive(context, new.name.parent)?;
+    let mut uuids = UuidChanges::new(&context.tree_roots);
+    uuids.add(new.uuid, ItemKind::UUID_KEY_SUBVOL, new.id)?;
     let editor = context.editor(handle.generation());
     context.fail_on_error(|| {
         let tree = new_tree(context, new)?;
@@ -84,7 +86,7 @@ pub fn create(handle: &Handle<'_>, new: &NewSubvolume) -> Result<()> {
         changes.put(Key::new(new.id.0, ItemKind::ROOT_ITEM, 0), item.encode());
         new.name.add_to(&mut changes, new.id);
         editor.apply(TreeId::ROOT, &mut changes.into_edits())?;
-        uuid_tree::add(&editor, new.uuid, ItemKind::UUID_KEY_SUBVOL, new.id)?;
+        uuids.apply(&editor)?;
         context.tree_roots.adopt(Arc::new(tree));
         Ok(())
     })
@@ -101,8 +103,13 @@ pub fn delete(handle: &Handle<'_>, id: TreeId, name: &SubvolumeName) -> Result<(
     if contains_others(context, id)? {
         return Err(Error::SubvolumeNotEmpty(id));
     }
-    let editor = context.editor(handle.generation());
     let (key, mut item) = root_entry(context, id)?;
+    let mut uuids = UuidChanges::new(&context.tree_roots);
+    if let Some(extended) = &item.extended {
+        let received = ItemKind::UUID_KEY_RECEIVED_SUBVOL;
+        uuids.remove(extended.uuid, ItemKind::UUID_KEY_SUBVOL, id)?;
+        uuids.remove(extended.received_uuid, received, id)?;
+    }
     item.refs = 0;
     item.flags |= RootFlags::DEAD;
     item.drop_progress = Key::MIN;
@@ -111,12 +118,10 @@ pub fn delete(handle: &Handle<'_>, id: TreeId, name: &SubvolumeName) -> Result<(
     changes.put(key, item.encode());
     changes.put(Key::new(ORPHAN_OBJECTID, ItemKind::ORPHAN_ITEM, id.0), Vec::new());
     name.remove_from(&mut changes, id);
+    let editor = context.editor(handle.generation());
     context.fail_on_error(|| {
         editor.apply(TreeId::ROOT, &mut changes.into_edits())?;
-        let Some(extended) = item.extended else { return Ok(()) };
-        let received = ItemKind::UUID_KEY_RECEIVED_SUBVOL;
-        uuid_tree::remove(&editor, extended.uuid, ItemKind::UUID_KEY_SUBVOL, id)?;
-        uuid_tree::remove(&editor, extended.received_uuid, received, id)
+        uuids.apply(&editor)
     })
 }
 
@@ -159,14 +164,18 @@ pub fn set_received_uuid(handle: &Handle<'_>, id: TreeId, received: Uuid) -> Res
     let context = handle.context();
     let _one = context.subvolume_ids.change.lock();
     check_alive(context, id)?;
-    let editor = context.editor(handle.generation());
     let kind = ItemKind::UUID_KEY_RECEIVED_SUBVOL;
     let (key, mut item) = root_entry(context, id)?;
     let extended = item.extended.get_or_insert_with(no_extension);
     let before = std::mem::replace(&mut extended.received_uuid, received);
+    let mut uuids = UuidChanges::new(&context.tree_roots);
+    if before != received {
+        uuids.remove(before, kind, id)?;
+    }
+    uuids.add(received, kind, id)?;
+    let editor = context.editor(handle.generation());
     context.fail_on_error(|| {
-        uuid_tree::remove(&editor, before, kind, id)?;
-        uuid_tree::add(&editor, received, kind, id)?;
+        uuids.apply(&editor)?;
         editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])
     })
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::roots;
 use super::state::SubvolumeName;
-use super::uuid_tree;
+use super::uuid_tree::UuidChanges;
 use crate::commit::{Handle, move_root};
 use crate::context::TransactionContext;
 use crate::editor::{Changes, Editor};
@@ -124,8 +124,10 @@ fn create(context: &TransactionContext, editor: &Editor<'_>, snapshot: &NewSnaps
     changes.put(key, item.encode());
     snapshot.name.add_to(&mut changes, snapshot.id);
     editor.apply(TreeId::ROOT, &mut changes.into_edits())?;
-    uuid_tree::add(editor, snapshot.uuid, ItemKind::UUID_KEY_SUBVOL, snapshot.id)?;
-    uuid_tree::add(editor, received, ItemKind::UUID_KEY_RECEIVED_SUBVOL, snapshot.id)?;
+    let mut uuids = UuidChanges::new(&context.tree_roots);
+    uuids.add(snapshot.uuid, ItemKind::UUID_KEY_SUBVOL, snapshot.id)?;
+    uuids.add(received, ItemKind::UUID_KEY_RECEIVED_SUBVOL, snapshot.id)?;
+    uuids.apply(editor)?;
     context.tree_roots.adopt(Arc::new(copy));
     Ok(())
 }
