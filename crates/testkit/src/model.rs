@@ -156,6 +156,12 @@ impl Model {
         matches!(self[id].node, Node::File(_)).then_some(FileId(id))
     }
 
+    /// Gives no new file an id that `other` has given: those of an operation that failed halfway
+    /// may be met later.
+    pub fn skip_ids_of(&mut self, other: &Self) {
+        self.next = self.next.max(other.next);
+    }
+
     /// Returns the content of an existing file.
     pub fn content_of(&self, file: FileId) -> &Content {
         match &self[file.0].node {
