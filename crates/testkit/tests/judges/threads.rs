@@ -12,7 +12,7 @@ use userbtrfs_testkit::engine_target::Actor;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::Mode;
 use userbtrfs_testkit::model::Model;
-use userbtrfs_testkit::operation::{Generator, Object, Operation, RenameKind};
+use userbtrfs_testkit::operation::{Drivers, Generator, Object, Operation, RenameKind};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{skip_unless_linux, walk_ours};
 
@@ -158,7 +158,10 @@ impl<'a> Worker<'a> {
             filesystem,
             contended,
             actor: Actor::new(filesystem),
-            generator: Generator::new(own_seed, node_size).commit_every(200),
+            generator: Generator::new(own_seed, node_size)
+                .commit_every(200)
+                .with_subvolumes(Drivers::Ours)
+                .below_directory(),
             random: Random::new(own_seed),
             known,
         }
