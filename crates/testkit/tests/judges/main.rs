@@ -25,6 +25,7 @@ mod dump;
 mod experiments;
 mod faults;
 mod fill;
+mod fill_compressed;
 mod fill_data;
 mod fsx;
 mod fsync_cuts;
