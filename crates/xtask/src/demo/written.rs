@@ -43,6 +43,8 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
         edit.of_directory(source)?;
     }
     demo.call(&["ls", "-l"], &[&image, Path::new("/edited")])?;
+    show_compression(demo, &image, source)?;
+    show_resize(demo, &image)?;
     show_reflink(demo, &image)?;
     show_snapshot(demo, &image)?;
     mounted::show(demo, &image, source)?;
@@ -50,6 +52,30 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
     judge(demo, &image, &expected)?;
     let extracted = demo.extract(&image)?;
     verify("the directory", &expected, &extracted, demo.begun)
+}
+
+/// Copies a file compressed, which takes less space; it stays in the image and the directory.
+fn show_compression(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
+    let before = data_in_use(demo, image)?;
+    let copy = Path::new("/compressed");
+    demo.call(&["put", "--compress", "zstd:3"], &[image, &demo.program, copy])?;
+    let taken = data_in_use(demo, image)?.saturating_sub(before);
+    let len = demo.program.metadata()?.len();
+    ensure!(taken < len / 10 * 9, "{len} bytes take {taken}, though compressed");
+    println!("The {len} bytes of the program take {taken}.");
+    Edit::new("cp -a", &[demo.program.as_os_str(), OsStr::new("compressed")]).of_directory(source)
+}
+
+/// Grows the filesystem with its file, and shrinks it again, but not as far.
+fn show_resize(demo: &Demo, image: &Path) -> Result<()> {
+    let before = image.metadata()?.len();
+    for (size, bytes) in [("+512M", before + (512 << 20)), ("-256M", before + (256 << 20))] {
+        demo.call(&["filesystem", "resize", size], &[image])?;
+        let after = image.metadata()?.len();
+        ensure!(after == bytes, "the image has {after} bytes after a resize, not {bytes}");
+    }
+    println!("The image has {} MiB now.", image.metadata()?.len() >> 20);
+    Ok(())
 }
 
 /// Makes a copy that shares the data of its source, and so takes no space for data; removes it.
