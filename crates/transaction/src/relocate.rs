@@ -200,9 +200,18 @@ impl<'a> Relocation<'a> {
         }
         let mut paths = Vec::new();
         let mut blocks = plan.copies() as u64;
+        let mut of_chunk_tree = 0;
         for (logical, owner, expected) in blocks_of_other_trees(context, &request.range)? {
-            blocks += path_len(context, owner, expected.level)?;
+            let path_len = path_len(context, owner, expected.level)?;
+            blocks += path_len;
+            if owner == TreeId::CHUNK {
+                of_chunk_tree += path_len;
+            }
             paths.push((owner, edits_of_path(context, logical, owner, &expected)?));
+        }
+        // The chunk tree has space of its own, which is not reserved.
+        if of_chunk_tree > 0 && !context.space.has_system_blocks(of_chunk_tree) {
+            return Err(Error::NoSpace.into());
         }
         let of_paths = (blocks - plan.copies() as u64) * u64::from(context.nodesize());
         if of_paths > request.memory_max as u64 {

@@ -1,5 +1,6 @@
 //! The steps of the relocation of a block group, outside of commits.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::thread;
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl GroupRelocator<'_> {
                 return Err(Error::NoSpace);
             }
         }
-        if kind == SpaceKind::System && !space.has_system_blocks() {
+        if kind == SpaceKind::System && !space.has_system_blocks(0) {
             let _no_commit = Handle::join(self.context, HandleKind::Operation)?;
             if !space.make_chunk_of(kind) {
                 space.unfreeze(start);
@@ -170,17 +171,40 @@ impl GroupRelocator<'_> {
         Ok(())
     }
 
-    /// Reads data from a copy that fits its checksums.
+    /// Reads data that fits its checksums.
     fn read(&self, logical: Logical, len: u64) -> Result<userbtrfs_device::Buffer> {
+        let mut sums = self.checksums(logical, len)?;
+        loop {
+            if let Some(bytes) = self.read_with(&sums, logical, len)? {
+                return Ok(bytes);
+            }
+            // What is freed meanwhile may be discarded, and has no checksums any more.
+            let now = self.checksums(logical, len)?;
+            if now == sums {
+                let why = "data cannot be read, or does not fit its checksums";
+                return Err(Error::NotRelocated(why));
+            }
+            sums = now;
+        }
+    }
+
+    fn checksums(&self, logical: Logical, len: u64) -> Result<BTreeMap<u64, Vec<u8>>> {
+        let _no_commit = Handle::join(self.context, HandleKind::Operation)?;
+        checksums::runs(&self.context.tree_roots, logical, len)
+    }
+
+    /// Reads data from a copy that fits these checksums; returns `None` if there is none.
+    fn read_with(
+        &self,
+        sums: &BTreeMap<u64, Vec<u8>>,
+        logical: Logical,
+        len: u64,
+    ) -> Result<Option<userbtrfs_device::Buffer>> {
         let volume = self.context.volume();
-        let runs = {
-            let _no_commit = Handle::join(self.context, HandleKind::Operation)?;
-            checksums::runs(&self.context.tree_roots, logical, len)?
-        };
         let range = VolumeRange { logical, len: usize::try_from(len).expect("a piece is short") };
         let kind = volume.geometry().checksum_kind;
         let is_good = |bytes: &[u8]| {
-            runs.iter().all(|(&at, stored)| {
+            sums.iter().all(|(&at, stored)| {
                 let first = usize::try_from(at - logical.0).expect("it is in the piece");
                 let sectors = bytes[first..].chunks(usize::try_from(SECTOR).expect("4 KiB"));
                 let mut pairs = sectors.zip(stored.chunks(kind.size()));
@@ -189,14 +213,14 @@ impl GroupRelocator<'_> {
         };
         for copy in 0.. {
             match volume.read(range, copy) {
-                Ok(Some(bytes)) if is_good(&bytes) => return Ok(bytes),
+                Ok(Some(bytes)) if is_good(&bytes) => return Ok(Some(bytes)),
                 // Another copy may be good.
                 Ok(Some(_)) | Err(ReadError::Device(_)) => {}
                 Ok(None) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::NotRelocated("data cannot be read, or does not fit its checksums"))
+        Ok(None)
     }
 
     /// Removes a group that has no content any more, and waits until its space is free.

@@ -64,9 +64,10 @@ impl Space {
         self.block_groups.lock().kind_and_len(start)
     }
 
-    /// Returns true if the chunk tree has blocks enough for other chunks to be made.
-    pub(crate) fn has_system_blocks(&self) -> bool {
-        self.free_blocks(SpaceKind::System) >= SYSTEM_BLOCKS
+    /// Returns true if there are blocks enough to copy `copied` of the chunk tree, and for other
+    /// chunks to be made.
+    pub(crate) fn has_system_blocks(&self, copied: u64) -> bool {
+        self.free_blocks(SpaceKind::System) >= SYSTEM_BLOCKS.saturating_add(copied)
     }
 
     /// Makes a chunk of a kind, as allocations make theirs; returns true if there was space. The

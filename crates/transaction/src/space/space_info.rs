@@ -286,8 +286,13 @@ impl Counters {
 
     /// Counts device space as no longer set aside.
     pub(super) fn release_preallocated(&self, kind: SpaceKind, bytes: u64) {
+        self.replace_preallocated(kind, bytes, 0);
+    }
+
+    /// Counts device space that is set aside in place of other space.
+    pub(super) fn replace_preallocated(&self, kind: SpaceKind, before: u64, after: u64) {
         let preallocated = &mut self.space_infos.lock()[self.counted_as(kind).index()].preallocated;
-        *preallocated = preallocated.checked_sub(bytes).expect("it was preallocated");
+        *preallocated = preallocated.checked_sub(before).expect("it was preallocated") + after;
     }
 
     /// Counts device space as no longer set aside, unless a reservation relies on it.

@@ -65,25 +65,25 @@ impl BlockGroups {
     /// Sets other space aside for chunks. Those for which there is none stay.
     fn replace_preallocated(&mut self, chunks: Vec<Chunk>) {
         let kept: u64 = chunks.iter().map(|chunk| self.free_bytes_of(chunk)).sum();
-        let before = self.preallocated.len();
+        let mut placed = Vec::new();
         let mut replaced = 0;
-        while replaced < kept && self.preallocate_chunk() {
-            replaced += self.preallocated.last().map_or(0, |chunk| self.free_bytes_of(chunk));
+        while replaced < kept
+            && let Some(chunk) = self.place(SpaceKind::Metadata)
+        {
+            replaced += self.free_bytes_of(&chunk);
+            placed.push(chunk);
         }
-        if replaced < kept {
-            for chunk in self.preallocated.drain(before..).collect::<Vec<_>>() {
-                self.release(&chunk);
-            }
-            return self.preallocated.extend(chunks);
+        let mut set_aside = chunks;
+        let mut unused = placed;
+        if replaced >= kept {
+            // Counted at once: a reservation may rely on the one or the other, not on both.
+            self.counters.replace_preallocated(SpaceKind::Metadata, kept, replaced);
+            std::mem::swap(&mut set_aside, &mut unused);
         }
-        for chunk in &chunks {
-            self.release(chunk);
+        self.preallocated.append(&mut set_aside);
+        for chunk in &unused {
+            self.device.vacate(chunk);
         }
-    }
-
-    fn release(&mut self, chunk: &Chunk) {
-        self.counters.release_preallocated(SpaceKind::Metadata, self.free_bytes_of(chunk));
-        self.device.vacate(chunk);
     }
 
     /// Allows chunks up to the end of the device again.
