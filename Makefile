@@ -1,7 +1,7 @@
 # The verbs of the project; `make help` lists them.
 
 .PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden
-.PHONY: clean
+.PHONY: clean build-library install-library
 
 SECONDS ?= 60
 
@@ -14,7 +14,7 @@ export DROPIN ?=
 export BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/userbtrfs
 
 help: ## List these verbs
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 build: ## Build the command
 	cargo build --release --locked -p userbtrfs
@@ -24,6 +24,12 @@ static: ## Build a command that needs no library (Rust's target x86_64-unknown-l
 
 install: ## Install what `make build` built: PREFIX=/usr/local, DESTDIR=, SBINDIR=/sbin, DROPIN=1
 	@scripts/install
+
+build-library: ## Build the C library
+	cargo build --release --locked -p userbtrfs-capi
+
+install-library: ## Install what `make build-library` built, its header and pkg-config file: PREFIX, DESTDIR
+	@scripts/library
 
 uninstall: ## Remove it again, with the same variables
 	@scripts/install --remove

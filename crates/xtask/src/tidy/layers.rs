@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "codec",
         ],
     ),
+    ("capi", &["userbtrfs"]),
 ];
 
 /// Checks every package's dependencies on the others.
