@@ -1,4 +1,5 @@
-/* Makes an image, changes it, and reads it back. Usage: example IMAGE, which must not exist. */
+/* Makes an image, changes it, and reads it back; with a directory, mounts it there, too.
+ * Usage: example IMAGE [DIRECTORY]. The image must not exist. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static void fill(const char *image)
 {
     userbtrfs_fs *fs;
     userbtrfs_file *file;
+    userbtrfs_attributes attributes;
     CHECK(userbtrfs_open(image, USERBTRFS_WRITE, &fs));
     CHECK(userbtrfs_subvolume_create(fs, "/data", 0755));
     CHECK(userbtrfs_mkdir(fs, "/data/dir", 0700));
@@ -50,6 +52,10 @@ static void fill(const char *image)
     CHECK(userbtrfs_symlink(fs, "dir/file", "/data/link"));
     CHECK(userbtrfs_snapshot(fs, "/data", "/snapshot", USERBTRFS_READ_ONLY));
     CHECK(userbtrfs_file_truncate(file, 5));
+    CHECK(userbtrfs_file_stat(file, &attributes));
+    EXPECT(attributes.size == 5 && attributes.links == 1);
+    CHECK(userbtrfs_link(fs, "/data/dir/file", "/data/second"));
+    CHECK(userbtrfs_unlink(fs, "/data/second"));
     CHECK(userbtrfs_file_close(file));
     CHECK(userbtrfs_commit(fs));
 
@@ -98,10 +104,33 @@ static void read_back(const char *image)
     CHECK(userbtrfs_close(fs));
 }
 
+static void mount(const char *image, const char *directory)
+{
+    userbtrfs_fs *fs;
+    userbtrfs_mounted *mounted;
+    userbtrfs_attributes attributes;
+    char path[4096];
+    FILE *file;
+    CHECK(userbtrfs_open(image, USERBTRFS_WRITE, &fs));
+    EXPECT(userbtrfs_mount(fs, image, "/none/none", &mounted) == -ENOENT && mounted == NULL);
+    CHECK(userbtrfs_mount(fs, image, directory, &mounted));
+    EXPECT((size_t)snprintf(path, sizeof path, "%s/data/mounted", directory) < sizeof path);
+    file = fopen(path, "w");
+    EXPECT(file != NULL && fputs(text, file) >= 0 && fflush(file) == 0);
+    EXPECT(userbtrfs_unmount(mounted) == -EBUSY);
+    EXPECT(fclose(file) == 0);
+    CHECK(userbtrfs_unmount(mounted));
+    CHECK(userbtrfs_mount_wait(mounted));
+    CHECK(userbtrfs_mount_close(mounted));
+    CHECK(userbtrfs_stat(fs, "/data/mounted", &attributes));
+    EXPECT(attributes.size == strlen(text));
+    CHECK(userbtrfs_close(fs));
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s IMAGE\n", argv[0]);
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: %s IMAGE [DIRECTORY]\n", argv[0]);
         return 2;
     }
     CHECK(userbtrfs_mkfs(argv[1], 128 << 20, "from C", 0));
@@ -109,5 +138,7 @@ int main(int argc, char **argv)
     EXPECT(userbtrfs_mkfs(argv[1], 0, NULL, 0) == -EEXIST);
     fill(argv[1]);
     read_back(argv[1]);
+    if (argc == 3)
+        mount(argv[1], argv[2]);
     return 0;
 }

@@ -6,10 +6,15 @@
  * the text. NULL for a handle, a string or the place of a result is EINVAL. An error in the library
  * itself is EIO.
  *
- * A handle is opaque, and valid until the function that ends it is called, whatever that returns
- * (userbtrfs_unmount is the exception). A handle that was ended, or one of another type, must not
- * be passed: that is undefined, as for a pointer after free(). Handles of filesystems and files may
- * be used from any number of threads at the same time; one of a directory from one at a time.
+ * A handle is opaque, and valid until the function that ends it is called, whatever that returns.
+ * A handle that was ended, or one of another type, must not
+ * be passed: that is undefined, as for a pointer after free(). No call may use a handle while
+ * another one ends it. Handles of filesystems, files and mounts may be used from any number of
+ * threads at the same time; one of a directory from one at a time.
+ *
+ * The library copies each string and each buffer that it is passed, and keeps no pointer to it after
+ * the call; what it stores is the caller's. A buffer to read into may be overwritten up to its full
+ * length. Two arguments of one call must not overlap if one of them is written.
  *
  * Paths in an image are absolute bytes that end with NUL, in any encoding; other paths are those of
  * the host. Without a word about it, symbolic links at the end of a path are followed as by the
@@ -98,6 +103,7 @@ int64_t userbtrfs_file_read(const userbtrfs_file *file, uint8_t *target, size_t 
 int64_t userbtrfs_file_write(const userbtrfs_file *file, const uint8_t *source, size_t len,
                              uint64_t offset);
 int userbtrfs_file_truncate(const userbtrfs_file *file, uint64_t size);
+int userbtrfs_file_stat(const userbtrfs_file *file, userbtrfs_attributes *stat);
 /* Makes the file durable, with its name if that is new, as fsync(2). */
 int userbtrfs_file_sync(const userbtrfs_file *file);
 /* Ends the handle; returns an error if data could not be written, which no call returned so far. */
@@ -115,6 +121,8 @@ int userbtrfs_mkdir(const userbtrfs_fs *fs, const char *path, uint32_t mode);
 int userbtrfs_rmdir(const userbtrfs_fs *fs, const char *path);
 int userbtrfs_unlink(const userbtrfs_fs *fs, const char *path);
 int userbtrfs_rename(const userbtrfs_fs *fs, const char *from, const char *to);
+/* Adds the name `to` to the file at `from`, which is no directory. A symbolic link is not followed. */
+int userbtrfs_link(const userbtrfs_fs *fs, const char *from, const char *to);
 int userbtrfs_symlink(const userbtrfs_fs *fs, const char *target, const char *path);
 /* Stores the target without a NUL and returns its length; ERANGE if it is longer than `len`. */
 int64_t userbtrfs_readlink(const userbtrfs_fs *fs, const char *path, uint8_t *target, size_t len);
@@ -125,13 +133,18 @@ int userbtrfs_subvolume_delete(const userbtrfs_fs *fs, const char *path);
 int userbtrfs_snapshot(const userbtrfs_fs *fs, const char *source, const char *path,
                        uint32_t flags);
 
-/* Mounts by FUSE; threads of this process serve the mount. `source` is shown in the mount table. The
- * filesystem may be used and closed as well. */
+/* Mounts by FUSE; threads of this process serve the mount until it is unmounted, so it has to be
+ * before the process ends. `source` is shown in the mount table. The filesystem may be used and
+ * closed as well. */
 int userbtrfs_mount(const userbtrfs_fs *fs, const char *source, const char *directory,
                     userbtrfs_mounted **mount);
-/* Unmounts, makes all changes durable and ends the handle, which remains valid if the mount cannot
- * be unmounted because it is in use. */
-int userbtrfs_unmount(userbtrfs_mounted *mount);
+/* Unmounts; EBUSY if the mount is in use. The handle remains valid, whatever is returned. */
+int userbtrfs_unmount(const userbtrfs_mounted *mount);
+/* Waits until the mount is removed from each place that it has, by userbtrfs_unmount in another
+ * thread or by umount(8). */
+int userbtrfs_mount_wait(const userbtrfs_mounted *mount);
+/* Waits as userbtrfs_mount_wait does, makes all changes durable, and ends the handle. */
+int userbtrfs_mount_close(userbtrfs_mounted *mount);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 use std::fs::File;
 
 use userbtrfs::device::{FileDevice, FileOptions};
-use userbtrfs::mount::{self, EndError, Mount, MountOptions, Mounted};
+use userbtrfs::mount::{self, Mount, MountOptions, Mounted};
 use userbtrfs::{Error, Filesystem, mkfs};
 
 use crate::failure::{Failure, status};
@@ -69,7 +69,7 @@ unsafe extern "C" fn userbtrfs_subvolume_delete(
 ) -> c_int {
     status(|| {
         // SAFETY: the header demands a handle that was not ended, and a string.
-        let (dir, name) = unsafe { borrow(fs) }?.open_parent(unsafe { text(path) }?)?;
+        let (dir, name) = unsafe { borrow(fs) }?.open_parent_to_remove(unsafe { text(path) }?)?;
         dir.delete_subvolume(&name)?;
         Ok(())
     })
@@ -115,24 +115,28 @@ unsafe extern "C" fn userbtrfs_mount(
         };
         // SAFETY: the header demands a handle that was not ended.
         let filesystem = unsafe { borrow(fs) }?.clone();
-        let mounted = Mount::new(point, &options).map_err(Failure::io)?;
+        let mounted = Mount::new(point, &options)?;
         let options = mount::Options { device: source.into(), ..mount::Options::default() };
-        Mounted::start(mounted, filesystem, &options).map_err(Failure::io)
+        Ok(Mounted::start(mounted, filesystem, &options)?)
     };
     // SAFETY: the header demands a place that may be written.
     status(|| unsafe { give(mount, start) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn userbtrfs_unmount(mount: *mut Mounted) -> c_int {
-    status(|| {
-        // SAFETY: the header demands a handle that was not ended.
-        unsafe { borrow(mount) }?.unmount_handle().unmount().map_err(Failure::io)?;
-        // SAFETY: as above, and that nothing uses it any more. It is taken only now, since a mount
-        // that is in use stays.
-        unsafe { take(mount) }?.end().map_err(|error| match error {
-            EndError::Filesystem(error) => error.into(),
-            error @ EndError::Session(_) => Failure::io(error),
-        })
-    })
+unsafe extern "C" fn userbtrfs_mount_wait(mount: *const Mounted) -> c_int {
+    // SAFETY: the header demands a handle that was not ended.
+    status(|| unsafe { borrow(mount) }.map(Mounted::wait))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn userbtrfs_unmount(mount: *const Mounted) -> c_int {
+    // SAFETY: the header demands a handle that was not ended.
+    status(|| Ok(unsafe { borrow(mount) }?.unmount_handle().unmount().map(drop)?))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn userbtrfs_mount_close(mount: *mut Mounted) -> c_int {
+    // SAFETY: the header demands a handle that was not ended, and that nothing uses any more.
+    status(|| Ok(unsafe { take(mount) }?.end()?))
 }

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustix::io::Errno;
 use userbtrfs::Error;
 use userbtrfs::mkfs::MkfsError;
+use userbtrfs::mount::{EndError, MountError, StartError};
 
 thread_local! {
     /// The text of the last error of this thread.
@@ -31,11 +32,6 @@ impl Failure {
     /// An invalid argument.
     pub(crate) fn invalid(text: &str) -> Self {
         Self::new(Errno::INVAL, text)
-    }
-
-    /// A failure that has no errno of its own.
-    pub(crate) fn io(error: impl std::error::Error) -> Self {
-        Self::new(Errno::IO, error.to_string())
     }
 
     fn of_panic(panic: &(dyn Any + Send)) -> Self {
@@ -69,6 +65,42 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let errno = match &error {
+            MountError::Device(errno)
+            | MountError::Point { error: errno, .. }
+            | MountError::System { error: errno, .. } => *errno,
+            // That of umount(2) for a path where nothing is mounted.
+            MountError::Elsewhere { .. } | MountError::Nul => Errno::INVAL,
+            MountError::BlockDevice => Errno::PERM,
+            MountError::NoHelper(_) => Errno::NOENT,
+            MountError::Helper(_) if error.is_busy() => Errno::BUSY,
+            MountError::Helper(_) => Errno::IO,
+        };
+        Self::new(errno, error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let errno = match error {
+            StartError::Closing => Errno::BUSY,
+            StartError::Session(_) => Errno::IO,
+        };
+        Self::new(errno, error.to_string())
+    }
+}
+
+impl From<EndError> for Failure {
+    fn from(error: EndError) -> Self {
+        match error {
+            EndError::Filesystem(error) => error.into(),
+            EndError::Session(error) => Self::new(Errno::IO, error.to_string()),
+        }
+    }
+}
+
 /// Runs the body of a function that returns 0 or a negative errno.
 pub(crate) fn status(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     match run(body) {
@@ -90,17 +122,18 @@ fn run<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, i32> {
     let result = catch_unwind(AssertUnwindSafe(body));
     let result = result.unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)));
     result.map_err(|Failure { errno, text }| {
-        assert!(errno > 0, "errno {errno} of {text}");
         // Names in a text may contain NUL only on a damaged filesystem.
         let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
-        LAST.set(text);
-        errno
+        // A thread that ends may have lost its text already.
+        let _ = LAST.try_with(|last| last.replace(text));
+        // A caller would take 0 or less for success.
+        if errno > 0 { errno } else { Errno::IO.raw_os_error() }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn userbtrfs_error() -> *const c_char {
-    LAST.with_borrow(|text| text.as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 #[cfg(test)]

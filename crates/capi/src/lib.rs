@@ -12,7 +12,7 @@
 //! 2. No panic crosses the boundary: each body runs in [`failure::status`] or [`failure::count`].
 //! 3. A pointer is dereferenced only in `pointers`, after a check for NULL.
 //! 4. A handle is a `Box` that a function gave to C, and that its last function takes back.
-//! 5. The header has the same functions as these files; a test compares them.
+//! 5. The header has the same functions, structures and flags as these files; a test compares them.
 //!
 //! The crate needs `unsafe`, because a function that C calls has a name without mangling, and
 //! because C has only pointers: that they are valid is the duty of the caller.
@@ -24,3 +24,13 @@ mod file;
 mod filesystem;
 mod names;
 mod pointers;
+
+/// What the header says of threads.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    const fn one_thread_at_a_time<T: Send>() {}
+    any_thread::<userbtrfs::Filesystem>();
+    any_thread::<userbtrfs::File>();
+    any_thread::<userbtrfs::mount::Mounted>();
+    one_thread_at_a_time::<userbtrfs::DirEntries>();
+};

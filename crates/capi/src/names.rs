@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use userbtrfs::{Filesystem, Metadata, Timestamp};
+use userbtrfs::{File, Filesystem, Metadata, Timestamp};
 
 use crate::failure::{Failure, count, status};
 use crate::pointers::{borrow, buffer, store, text};
@@ -92,6 +92,16 @@ unsafe extern "C" fn userbtrfs_lstat(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn userbtrfs_file_stat(file: *const File, stat: *mut Stat) -> c_int {
+    status(|| {
+        // SAFETY: the header demands a handle that was not ended.
+        let metadata = unsafe { borrow(file) }?.inode().metadata()?;
+        // SAFETY: the header demands a place that may be written.
+        unsafe { store(stat, Stat::of(&metadata)) }
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn userbtrfs_mkdir(
     fs: *const Filesystem,
     path: *const c_char,
@@ -121,6 +131,16 @@ unsafe extern "C" fn userbtrfs_rename(
 ) -> c_int {
     // SAFETY: the header demands a handle that was not ended, and strings.
     status(|| Ok(unsafe { borrow(fs) }?.rename(unsafe { text(from) }?, unsafe { text(to) }?)?))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn userbtrfs_link(
+    fs: *const Filesystem,
+    from: *const c_char,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the header demands a handle that was not ended, and strings.
+    status(|| Ok(unsafe { borrow(fs) }?.hard_link(unsafe { text(from) }?, unsafe { text(to) }?)?))
 }
 
 #[unsafe(no_mangle)]

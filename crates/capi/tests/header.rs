@@ -16,12 +16,13 @@ const SOURCES: [&str; 6] = [
 ];
 
 /// The types of Rust, and the names that C has for them.
-const TYPES: [(&str, &str); 16] = [
+const TYPES: [(&str, &str); 17] = [
     ("*const Filesystem", "const userbtrfs_fs *"),
     ("*mut Filesystem", "userbtrfs_fs *"),
     ("*const File", "const userbtrfs_file *"),
     ("*mut File", "userbtrfs_file *"),
     ("*mut DirEntries", "userbtrfs_dir *"),
+    ("*const Mounted", "const userbtrfs_mounted *"),
     ("*mut Mounted", "userbtrfs_mounted *"),
     ("*mut Entry", "userbtrfs_entry *"),
     ("*mut Stat", "userbtrfs_attributes *"),
@@ -64,8 +65,8 @@ fn of_library() -> BTreeSet<String> {
     functions.map(|text| prototype(text.split_once('{').expect("a body").0)).collect()
 }
 
-/// Returns the prototypes of the header, each on one line.
-fn of_header() -> BTreeSet<String> {
+/// Returns the header without its comments.
+fn code_of_header() -> String {
     let mut text = String::new();
     let mut rest = HEADER;
     while let Some((before, comment)) = rest.split_once("/*") {
@@ -73,6 +74,12 @@ fn of_header() -> BTreeSet<String> {
         rest = comment.split_once("*/").expect("the end of a comment").1;
     }
     text.push_str(rest);
+    text
+}
+
+/// Returns the prototypes of the header, each on one line.
+fn of_header() -> BTreeSet<String> {
+    let text = code_of_header();
     let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let statements = lines.join(" ");
     let statements =
@@ -98,4 +105,47 @@ fn version_script_names_the_functions_of_the_library() {
     let versions: BTreeSet<_> = versions.filter(|n| n.starts_with("userbtrfs")).collect();
     let names: BTreeSet<_> = of_library().iter().map(name).collect();
     assert_eq!(versions, names.iter().map(String::as_str).collect());
+}
+
+/// The structures of Rust, and the names that C has for them.
+const STRUCTURES: [(&str, &str); 3] =
+    [("Time", "userbtrfs_time"), ("Stat", "userbtrfs_attributes"), ("Entry", "userbtrfs_entry")];
+
+/// Returns the lines between two texts, without spaces around them.
+fn between<'a>(text: &'a str, start: &str, end: &str) -> Vec<&'a str> {
+    let body = text.split_once(start).unwrap_or_else(|| panic!("no {start}")).1;
+    body.split_once(end).expect("its end").0.lines().map(str::trim).collect()
+}
+
+#[test]
+fn header_declares_the_fields_of_the_structures() {
+    let header = code_of_header();
+    for (rust, c) in STRUCTURES {
+        let start = format!("#[repr(C)]\npub(crate) struct {rust} {{\n");
+        let source = SOURCES.iter().find(|source| source.contains(&start)).expect(rust);
+        let fields = between(source, &start, "\n}").into_iter().map(|field| {
+            let (name, kind) = field.trim_end_matches(',').split_once(": ").expect("a type");
+            match kind {
+                "Time" => format!("userbtrfs_time {name};"),
+                "[u8; NAME_LEN]" => format!("char {name}[256];"),
+                kind => format!("{}{name};", c_type(kind)),
+            }
+        });
+        let fields: Vec<_> = fields.collect();
+        assert_eq!(between(&header, &format!("struct {c} {{\n"), &format!("\n}} {c};")), fields);
+    }
+}
+
+#[test]
+fn header_defines_the_flags_of_the_library() {
+    let constants = SOURCES.iter().flat_map(|source| source.lines()).filter_map(|line| {
+        let (name, value) = line.strip_prefix("const ")?.split_once(": u32 = ")?;
+        Some(format!("#define USERBTRFS_{name} {}u", value.trim_end_matches(';')))
+    });
+    let constants: BTreeSet<_> = constants.collect();
+    assert!(constants.len() > 5, "{constants:?}");
+    let header = code_of_header();
+    let flags = header.lines().map(str::trim).filter(|line| line.starts_with("#define USERBTRFS_"));
+    let flags: BTreeSet<_> = flags.filter(|flag| flag.ends_with('u')).map(str::to_owned).collect();
+    assert_eq!(flags, constants);
 }
