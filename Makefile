@@ -1,7 +1,7 @@
 # The verbs of the project; `make help` lists them.
 
 .PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden
-.PHONY: clean build-library install-library
+.PHONY: clean build-library install-library uninstall-library
 
 SECONDS ?= 60
 
@@ -14,7 +14,7 @@ export DROPIN ?=
 export BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/userbtrfs
 
 help: ## List these verbs
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
 
 build: ## Build the command
 	cargo build --release --locked -p userbtrfs
@@ -30,6 +30,9 @@ build-library: ## Build the C library
 
 install-library: ## Install what `make build-library` built, its header and pkg-config file: PREFIX, DESTDIR
 	@scripts/library
+
+uninstall-library: ## Remove it again, with the same variables
+	@scripts/library --remove
 
 uninstall: ## Remove it again, with the same variables
 	@scripts/install --remove
