@@ -136,6 +136,8 @@ int main(int argc, char **argv)
     CHECK(userbtrfs_mkfs(argv[1], 128 << 20, "from C", 0));
     EXPECT(userbtrfs_mkfs(argv[1], 128 << 20, NULL, 0) == -EEXIST);
     EXPECT(userbtrfs_mkfs(argv[1], 0, NULL, 0) == -EEXIST);
+    EXPECT(userbtrfs_mkfs("/none/none", 0, NULL, 0) == -ENOENT);
+    EXPECT(userbtrfs_mkfs("/dev/null", 0, NULL, 0) == -EINVAL);
     fill(argv[1]);
     read_back(argv[1]);
     if (argc == 3)

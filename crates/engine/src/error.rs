@@ -374,7 +374,7 @@ pub enum LogDamage {
 impl Error {
     /// Returns the errno that a system call would return, with the numbers of Linux. Every error of
     /// a device is EIO, also if the disk below an image file is full: ENOSPC always refers to the
-    /// filesystem.
+    /// filesystem. Only an image that cannot be opened has the errno of open(2).
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),
@@ -399,6 +399,7 @@ impl Error {
             | Self::NotASymlink
             | Self::MemoryBound(_)
             | Self::IntoItself
+            | Self::Device(DeviceError::NotADevice { .. })
             | Self::Invalid(_) => 22,
             Self::FileTooLarge | Self::BeyondDevice { .. } => 27,
             Self::NoSpace | Self::AttributeTooLong => 28,
@@ -415,6 +416,7 @@ impl Error {
             Self::Unsupported(_)
             | Self::IsSubvolume
             | Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
+            Self::Device(DeviceError::Open { source, .. }) => source.raw_os_error().unwrap_or(5),
             _ => 5,
         }
     }

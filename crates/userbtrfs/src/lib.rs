@@ -128,6 +128,8 @@
 //! | [`Error::NoAttribute`] | ENODATA |
 //! | [`Error::Overflow`] | EOVERFLOW |
 //! | [`Error::Unsupported`], [`Error::Open`] if a feature is not supported | EOPNOTSUPP |
+//! | [`Error::Device`] if the image cannot be opened | that of open(2) |
+//! | [`Error::Device`] if the image is no regular file or block device | EINVAL |
 //! | [`Error::Device`] if the image is in use | EBUSY |
 //! | [`Error::Device`] if the image is write-protected | EROFS |
 //! | [`Error::Unwritten`], [`Error::Replay`], [`Error::RootSubvolume`] | that of the cause |
