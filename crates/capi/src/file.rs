@@ -47,7 +47,7 @@ fn find(fs: &Filesystem, path: &[u8], flags: u32, mode: u32) -> userbtrfs::Resul
     }
     if flags & EXCLUSIVE != 0 {
         // As in open(2), a symbolic link at the path is not followed.
-        let (dir, name) = fs.open_parent(path)?;
+        let (dir, name) = fs.open_parent_of_file(path)?;
         return dir.create(&name, mode);
     }
     match fs.lookup(path) {

@@ -25,7 +25,7 @@ mod filesystem;
 mod names;
 mod pointers;
 
-/// What the header says of threads.
+/// The statements of the header about threads.
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     const fn one_thread_at_a_time<T: Send>() {}
