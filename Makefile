@@ -1,7 +1,7 @@
 # The verbs of the project; `make help` lists them.
 
 .PHONY: help build static install uninstall deb test-deb run test torture fmt lint fuzz bench golden
-.PHONY: clean build-library install-library uninstall-library
+.PHONY: clean build-python build-library install-library uninstall-library
 
 SECONDS ?= 60
 
@@ -30,6 +30,9 @@ build-library: ## Build the C library
 
 install-library: ## Install what `make build-library` built, its header and pkg-config file: PREFIX, DESTDIR
 	@scripts/library
+
+build-python: ## Build a wheel of the Python package in target/wheels (maturin)
+	maturin build --release --locked --manifest-path crates/python/Cargo.toml
 
 uninstall-library: ## Remove it again, with the same variables
 	@scripts/library --remove

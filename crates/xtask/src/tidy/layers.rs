@@ -45,6 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("capi", &["userbtrfs"]),
+    ("python", &["userbtrfs"]),
 ];
 
 /// Checks every package's dependencies on the others.
