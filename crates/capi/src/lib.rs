@@ -9,7 +9,7 @@
 //! | `pointers`                                 | references and bytes from pointers of C    |
 //!
 //! 1. A function returns 0 or a count, or the negative errno of its error; `failure` has the text.
-//! 2. No panic crosses the boundary: each body runs in [`failure::status`] or [`failure::count`].
+//! 2. No panic crosses the boundary: each body runs in `failure::status` or `failure::count`.
 //! 3. A pointer is dereferenced only in `pointers`, after a check for NULL.
 //! 4. A handle is a `Box` that a function gave to C, and that its last function takes back.
 //! 5. The header has the same functions, structures and flags as these files; a test compares them.
