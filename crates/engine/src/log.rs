@@ -19,9 +19,11 @@ mod items;
 mod parents;
 mod replay;
 mod sync;
+mod sync_stats;
 mod trace;
 
 pub use replay::{IncompleteFile, Replayed, SkippedItem};
 pub(crate) use replay::{ReplayOptions, discard, is_pending, may_be_hidden, replay};
 pub(crate) use sync::Log;
+pub use sync_stats::SyncStats;
 pub use trace::{SyncOutcome, SyncRecord};

@@ -4,11 +4,11 @@ use std::fmt;
 
 /// Declares the kinds with their numbers.
 macro_rules! opcodes {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+    ($(#[doc = $doc:literal] $name:ident = $number:literal,)*) => {
         /// The kind of a request; the numbers are those of `linux/fuse.h`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Opcode {
-            $($(#[$doc])* $name,)*
+            $(#[doc = $doc] $name,)*
             /// An unknown kind.
             Unknown(u32),
         }
@@ -22,6 +22,14 @@ macro_rules! opcodes {
                 match number {
                     $($number => Self::$name,)*
                     _ => Self::Unknown(number),
+                }
+            }
+
+            /// Returns a sentence about the kind.
+            pub fn explanation(self) -> &'static str {
+                match self {
+                    $(Self::$name => $doc.trim_ascii(),)*
+                    Self::Unknown(_) => "A kind that the server does not know.",
                 }
             }
 
@@ -171,6 +179,15 @@ mod tests {
         assert_eq!(shown(Opcode::Readdirplus), "READDIRPLUS");
         assert_eq!(shown(Opcode::CopyFileRange64), "COPY_FILE_RANGE64");
         assert_eq!(shown(Opcode::Unknown(7)), "UNKNOWN");
+    }
+
+    #[test]
+    fn explanations_are_sentences() {
+        assert_eq!(Opcode::Lookup.explanation(), "Finds a name.");
+        for kind in Opcode::ALL.iter().chain([&Opcode::Unknown(0)]) {
+            let text = kind.explanation();
+            assert!(text.ends_with('.') && text.len() > 1 && !text.starts_with(' '), "{kind}");
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ use admin::mount::helper::Invocation;
 use admin::stats::StatsArgs;
 use admin::subvolume::SubvolumeVerb;
 use admin::subvolume::property::PropertyVerb;
+use admin::top::TopArgs;
 use admin::trace::TraceMountArgs;
 use admin::umount::UmountArgs;
 use args::{Global, RootArgs, WriteArgs};
@@ -75,6 +76,8 @@ enum Verb {
     Filesystem(FilesystemVerb),
     /// Show the state and counters of a mount
     Stats(StatsArgs),
+    /// Show the activity of a mount, live
+    Top(TopArgs),
     /// Print result, amount and timing of each fsync, until the mount ends
     Trace(TraceMountArgs),
     /// Show and change subvolumes of an image or a mount
@@ -159,6 +162,7 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Umount(args) => Ok(admin::umount::run(global, args)),
         Verb::Filesystem(verb) => admin::filesystem::run(global, verb),
         Verb::Stats(args) => admin::stats::run(global, args),
+        Verb::Top(args) => admin::top::run(global, args),
         Verb::Trace(args) => admin::trace::run(global, args),
         Verb::Subvolume(verb) => admin::subvolume::run(global, verb),
         Verb::Property(verb) => admin::subvolume::property::run(global, verb),

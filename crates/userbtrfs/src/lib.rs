@@ -169,10 +169,10 @@ pub mod fs {
 /// The state of a filesystem as a whole: subvolumes, space, pending logs, shutdown and counters.
 pub mod admin {
     pub use userbtrfs_engine::api::{
-        CacheStats, CommitTrigger, Commits, Discards, ExtentSharing, FileUse, FullCommitReason,
-        ImageLength, IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog, Replayed,
-        SharedRange, Shutdown, SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo, SyncOutcome,
-        SyncRecord, TreeId, Usage, Warning,
+        CacheStats, CommitTrigger, Commits, DirtyStats, Discards, ExtentSharing, FileUse,
+        FullCommitReason, ImageLength, IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog,
+        Replayed, SharedRange, Shutdown, SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo,
+        SyncOutcome, SyncRecord, SyncStats, TreeId, Usage, Warning,
     };
 }
 

@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{LABEL_LEN_MAX, Quoted, Superblock, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::AtomicBool;
-use userbtrfs_transaction::{Commits, Discards, HandleKind, LogStats, TransactionManager};
-use userbtrfs_volume::{MirrorStats, Volume, Warning};
+use userbtrfs_transaction::{HandleKind, TransactionManager};
+use userbtrfs_volume::{Volume, Warning};
 
 use super::options::RootSubvolume;
 use super::path::{self, FinalSymlink, join_path};
@@ -146,22 +145,6 @@ pub enum Shutdown {
     Metadata,
     /// No changes: only what is durable already stays.
     Nothing,
-}
-
-/// Counters of an open filesystem.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct Stats {
-    /// The cache of tree nodes.
-    pub nodes: CacheStats,
-    /// The space that was discarded on the device: see [`OpenOptions::discard`].
-    pub discards: Discards,
-    /// The committed transactions.
-    pub commits: Commits,
-    /// The log commits, and the reasons for full commits in their place.
-    pub log: LogStats,
-    /// The bad mirrors that were found, and repaired if the filesystem is writable.
-    pub copies: MirrorStats,
 }
 
 impl Filesystem {
@@ -450,22 +433,6 @@ impl Filesystem {
     pub fn stop_trace(&self) {
         if let Some(log) = &self.inner.log {
             log.listen(None);
-        }
-    }
-
-    /// Returns the counters since it was opened.
-    pub fn stats(&self) -> Stats {
-        let nodes = self.inner.tree_roots().store().stats();
-        let copies = self.volume().copy_stats();
-        match &self.inner.transactions {
-            Some(transactions) => Stats {
-                nodes,
-                discards: transactions.discards(),
-                commits: transactions.commits(),
-                log: transactions.log_stats(),
-                copies,
-            },
-            None => Stats { nodes, copies, ..Stats::default() },
         }
     }
 }

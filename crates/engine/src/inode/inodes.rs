@@ -107,6 +107,11 @@ impl Inodes {
         &self.log_tracker
     }
 
+    /// Returns the approximate memory of changes that are not in trees yet.
+    pub(crate) fn delayed_bytes(&self) -> usize {
+        self.waiting.bytes() + self.late.bytes()
+    }
+
     /// Returns the tree roots.
     pub(crate) fn tree_roots(&self) -> &Arc<TreeRoots> {
         &self.tree_roots
@@ -206,7 +211,7 @@ impl Inodes {
 
     /// Keeps a reservation for the delayed items.
     pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
-        let bytes = self.waiting.bytes() + self.late.bytes();
+        let bytes = self.delayed_bytes();
         if let Some(promised) = promised {
             self.delayed_reservation.hold(promised, handle.max_space_for(bytes as u64));
         }

@@ -21,6 +21,7 @@ use userbtrfs_transaction::{
 };
 
 use super::collect::{self, InodeLogger, InodeToLog, LogResult, LoggedInode};
+use super::sync_stats::{SyncCounts, SyncStats};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
 use crate::data::{ErrSeq, FilePages, OrderedExtents, Writeback};
 use crate::error::{Error, InodeId, Result};
@@ -32,6 +33,7 @@ pub(crate) struct Log {
     writeback: Arc<Writeback>,
     transactions: Arc<TransactionManager>,
     fsync_tracer: FsyncTracer,
+    counts: SyncCounts,
 }
 
 /// The way to make an inode durable.
@@ -97,6 +99,7 @@ impl Log {
             writeback: Arc::clone(writeback),
             transactions: Arc::clone(transactions),
             fsync_tracer: FsyncTracer::new(),
+            counts: SyncCounts::default(),
         }
     }
 
@@ -105,9 +108,15 @@ impl Log {
         self.fsync_tracer.set(listener);
     }
 
+    /// Returns the counters of syncs since the filesystem was opened.
+    pub(crate) fn sync_stats(&self) -> SyncStats {
+        self.counts.get()
+    }
+
     /// Makes a file's data and attributes durable; reports writeback errors of the file that its
     /// user has not seen, also those of other threads' writes.
     pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, reported: &ErrSeq) -> Result<()> {
+        let _counted = self.counts.start();
         let clock = self.fsync_tracer.clock();
         let inode = pages.inode();
         let since = reported.number();
@@ -126,6 +135,7 @@ impl Log {
     /// Makes an inode durable that is not a regular file; a directory with its entries.
     pub(crate) fn sync(&self, inode: &Arc<Inode>) -> Result<()> {
         assert!(inode.kind() != FileKind::Regular, "a file has data");
+        let _counted = self.counts.start();
         self.make_durable(inode, None, self.fsync_tracer.clock())
     }
 

@@ -10,5 +10,6 @@ pub(in crate::cli) mod mounted;
 pub(in crate::cli) mod rootdir;
 pub(in crate::cli) mod stats;
 pub(in crate::cli) mod subvolume;
+pub(in crate::cli) mod top;
 pub(in crate::cli) mod trace;
 pub(in crate::cli) mod umount;

@@ -58,6 +58,7 @@ mod subvolume_mounted;
 mod superblocks;
 mod support;
 mod surroundings;
+mod top;
 mod tree_blocks;
 mod umount;
 mod verbose;

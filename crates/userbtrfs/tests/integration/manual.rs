@@ -55,6 +55,32 @@ fn no_page_has_a_warning() {
     }
 }
 
+/// The document and the command explain the same counters in the same words.
+#[test]
+fn counters_are_explained_in_the_document_as_by_the_command() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let document = fs::read_to_string(docs.join("command.md")).unwrap();
+    let table = document.split_once("| counter | meaning |\n|---|---|\n").unwrap().1;
+    let table = table.split_once("\n\n").unwrap().0;
+    let explained = run(["stats", "--explain"]).good();
+    let lines = explained.lines().map(|line| line.split_once(": ").unwrap());
+    let (requests, others): (Vec<_>, Vec<_>) =
+        lines.partition(|(name, _)| name.starts_with("requests, "));
+    let rows = others.iter().map(|(name, text)| format!("| `{name}` | {text} |"));
+    let mut expected: Vec<_> = rows.collect();
+    let of_requests = table.lines().last().unwrap();
+    assert!(of_requests.starts_with("| `requests, KIND` |"), "{of_requests}");
+    expected.push(of_requests.to_owned());
+    assert_eq!(table.lines().collect::<Vec<_>>(), expected);
+    assert!(requests.contains(&("requests, FSYNC", "makes a file durable")), "{requests:?}");
+    let dir = tempfile::tempdir().unwrap();
+    pages(dir.path());
+    let page = fs::read_to_string(dir.path().join("userbtrfs-stats.1")).unwrap();
+    for (name, _) in others.iter().chain(&requests) {
+        assert_says(&page, &[name]);
+    }
+}
+
 #[test]
 fn shells_can_parse_the_completions() {
     let dir = tempfile::tempdir().unwrap();

@@ -89,6 +89,11 @@ impl FileOps {
         written.and(reported)
     }
 
+    /// Returns the bytes of data that are dirty or under writeback.
+    pub(crate) fn unfinished_bytes(&self) -> u64 {
+        self.context.cache.unfinished_bytes()
+    }
+
     /// Sets how data is compressed that is written back from now on.
     pub(crate) fn set_compress(&self, compress: Option<Compress>) {
         self.context.set_compress(compress);

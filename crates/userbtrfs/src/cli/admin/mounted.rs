@@ -53,9 +53,13 @@ pub(in crate::cli) fn mount_of(path: &Path) -> PathBuf {
 /// Sends words of a command line to the server of the mount that contains `path`, and returns the
 /// answer.
 pub(in crate::cli) fn answer_at(path: &Path, words: &[OsString]) -> Result<Vec<u8>> {
-    let mount = mount_of(path);
+    answer_of(&mount_of(path), words)
+}
+
+/// Sends words of a command line to the server of the mount at `mount`, and returns the answer.
+pub(in crate::cli) fn answer_of(mount: &Path, words: &[OsString]) -> Result<Vec<u8>> {
     let words: Vec<_> = words.iter().map(|word| OsStr::as_encoded_bytes(word)).collect();
     let mut answer = Vec::new();
-    retry(|| control::ask(&mount, &words, &mut answer), is_starting)?;
+    retry(|| control::ask(mount, &words, &mut answer), is_starting)?;
     Ok(answer)
 }

@@ -1,29 +1,37 @@
 //! `stats`: shows the state of a filesystem, and its counters since it was opened.
 
+mod counters;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use userbtrfs::device::DropWritesDevice;
-use userbtrfs::mount::{Opcode, StatsHandle};
-use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
+use userbtrfs::mount::StatsHandle;
+use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason};
 
 use crate::cli::admin::mounted::request;
 use crate::cli::args::{Format, Global};
-use crate::cli::output::write_json;
+use crate::cli::output::{stdout, write_json};
 use crate::cli::report::without_os_error;
+use counters::{COMMITS, COUNTERS, REQUESTS, Values, explanations, request_kinds};
 
 #[derive(clap::Args)]
+#[command(after_long_help = explained())]
 pub(crate) struct StatsArgs {
     /// Discard all later writes, to simulate a power failure
     #[arg(long, value_enum, value_name = "ON|OFF")]
     drop_writes: Option<OnOff>,
+    /// Explain each counter
+    #[arg(long, conflicts_with_all = ["drop_writes", "mountpoint"])]
+    explain: bool,
     /// Mount point
-    mountpoint: PathBuf,
+    #[arg(required_unless_present = "explain")]
+    mountpoint: Option<PathBuf>,
 }
 
 /// A switch.
@@ -42,13 +50,37 @@ pub(crate) struct MountParts<'a> {
     pub(crate) switch: Option<&'a DropWritesDevice>,
 }
 
-/// Asks the server of a mount.
+/// Asks the server of a mount, or explains the counters.
 pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode> {
+    if args.explain {
+        explain(&mut stdout(), global.format)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mountpoint = args.mountpoint.as_ref().context("no mount point is given")?;
     let words = match args.drop_writes {
         None => vec![OsString::from("stats")],
         Some(toggle) => vec!["drop-writes".into(), toggle.word().into()],
     };
-    request(global, &args.mountpoint, &words)
+    request(global, mountpoint, &words)
+}
+
+/// Writes the name and the explanation of each counter.
+fn explain(out: &mut dyn Write, format: Format) -> Result<()> {
+    match format {
+        Format::Text => out.write_all(explained().as_bytes())?,
+        Format::Json => {
+            let rows = explanations();
+            let rows = rows.iter().map(|(name, text)| json!({ "name": name, "explanation": text }));
+            write_json(out, "stats-explain", &rows.collect())?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Returns a line for each counter.
+fn explained() -> String {
+    let line = |(name, text)| format!("{name}: {text}\n");
+    explanations().into_iter().map(line).collect::<Vec<_>>().concat()
 }
 
 impl OnOff {
@@ -60,8 +92,7 @@ impl OnOff {
     }
 }
 
-/// Writes the state of a filesystem and its counters: of the node cache, discards, logs, commits by
-/// trigger, and full commits in place of logs by reason; for a mount the requests by kind too.
+/// Writes the state of a filesystem and its counters; for a mount the requests by kind too.
 pub(crate) fn write(
     out: &mut dyn Write,
     filesystem: &Filesystem,
@@ -69,6 +100,8 @@ pub(crate) fn write(
     format: Format,
 ) -> Result<()> {
     let stats = filesystem.stats();
+    let values = Values { stats, space: filesystem.space_left().ok() };
+    let counts = COUNTERS.map(|counter| (counter.name, (counter.value)(&values)));
     let (state, why) = state(filesystem);
     let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
     let dropped = dropped.map(DropWritesDevice::dropped);
@@ -82,20 +115,20 @@ pub(crate) fn write(
             let lines = why.map(|why| format!("why: {why}"));
             let dropped = dropped.map(|count| format!("writes dropped: {count}"));
             lines.iter().chain(&dropped).try_for_each(|line| writeln!(out, "{line}"))?;
-            for (name, count) in counters(&stats) {
+            for (name, count) in counts {
                 writeln!(out, "{name}: {count}")?;
             }
             let commits = causes.into_iter().chain(reasons);
-            let commits = commits.map(|(cause, count)| (format!("commits, {cause}"), count));
+            let commits = commits.map(|(cause, count)| (format!("{COMMITS}{cause}"), count));
             let requests = requests.unwrap_or_default().into_iter();
-            let requests = requests.map(|(kind, count)| (format!("requests, {kind}"), count));
+            let requests = requests.map(|(kind, count)| (format!("{REQUESTS}{kind}"), count));
             for (name, count) in commits.chain(requests).filter(|(_, count)| *count > 0) {
                 writeln!(out, "{name}: {count}")?;
             }
             Ok(())
         }
         Format::Json => {
-            let counts = counters(&stats).map(|(name, count)| (key(name), count));
+            let counts = counts.map(|(name, count)| (key(name), count));
             let mut document = json_counts(counts);
             document["state"] = json!(state);
             document["why"] = json!(why);
@@ -128,28 +161,9 @@ fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
 }
 
 fn requests(stats_handle: &StatsHandle) -> Vec<(String, u64)> {
-    let kinds = Opcode::ALL.iter().copied().chain([Opcode::Unknown(0)]);
-    kinds.map(|kind| (kind.to_string(), stats_handle.requests(kind))).collect()
+    request_kinds().map(|kind| (kind.to_string(), stats_handle.requests(kind))).collect()
 }
 
 fn json_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Value {
     counts.into_iter().map(|(name, count)| (name, Value::from(count))).collect()
-}
-
-fn counters(stats: &Stats) -> [(&'static str, u64); 12] {
-    let Stats { nodes, discards, log, copies, .. } = stats;
-    [
-        ("nodes found", nodes.hits),
-        ("nodes read", nodes.misses),
-        ("bytes discarded", discards.bytes),
-        ("discards failed", discards.failed),
-        ("copies bad", copies.bad),
-        ("copies repaired", copies.repaired),
-        ("log groups", log.log_commits),
-        ("log groups shared", log.shared),
-        ("log nodes", log.nodes),
-        ("log bytes", log.bytes),
-        ("log waits for group", log.waits_for_log_commit),
-        ("log waits for commit", log.waits_for_commit),
-    ]
 }
