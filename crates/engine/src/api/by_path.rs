@@ -3,6 +3,8 @@
 //! A path that ends with a slash names a directory, as in POSIX: [`Error::NotADirectory`] if
 //! something else exists there, or would be created.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
 use crate::error::{Error, Result};
 
@@ -109,12 +111,22 @@ impl Filesystem {
         path: impl AsRef<[u8]>,
         failed: impl FnMut(&[u8], Error) -> Result<()>,
     ) -> Result<()> {
+        self.remove_dir_all_counted(path, &AtomicU64::new(0), failed)
+    }
+
+    /// Like [`Self::remove_dir_all_with`], and counts the removed names in `removed`.
+    pub fn remove_dir_all_counted(
+        &self,
+        path: impl AsRef<[u8]>,
+        removed: &AtomicU64,
+        failed: impl FnMut(&[u8], Error) -> Result<()>,
+    ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
-        if dir.lookup(&name)?.open_dir()?.remove_content_with(failed)? {
-            dir.remove_dir(&name)
-        } else {
-            Ok(())
+        if dir.lookup(&name)?.open_dir()?.remove_content_counted(removed, failed)? {
+            dir.remove_dir(&name)?;
+            removed.fetch_add(1, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Moves an inode from one path to another, and replaces what is there, as

@@ -1,5 +1,7 @@
 //! Changes of a directory: names that are added, removed and renamed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use userbtrfs_format::{FileKind, InodeItem};
 use userbtrfs_sync::Arc;
 
@@ -139,6 +141,15 @@ impl Dir {
     /// empty.
     pub fn remove_content_with(
         &self,
+        failed: impl FnMut(&[u8], Error) -> Result<()>,
+    ) -> Result<bool> {
+        self.remove_content_counted(&AtomicU64::new(0), failed)
+    }
+
+    /// Like [`Dir::remove_content_with`], and counts the removed names in `removed`.
+    pub fn remove_content_counted(
+        &self,
+        removed: &AtomicU64,
         mut failed: impl FnMut(&[u8], Error) -> Result<()>,
     ) -> Result<bool> {
         let mut last = Level::new(self.clone(), b"");
@@ -151,12 +162,17 @@ impl Dir {
                     let Some(parent) = above.pop() else { return Ok(!last.stays) };
                     let Level { name, stays, .. } = std::mem::replace(&mut last, parent);
                     last.stays |= stays;
-                    let removed = if stays { Ok(()) } else { last.dir.remove_dir(&name) };
-                    (name, removed.map(|()| None))
+                    if stays {
+                        continue;
+                    }
+                    let done = last.dir.remove_dir(&name);
+                    (name, done.map(|()| None))
                 }
             };
             match done {
-                Ok(None) => {}
+                Ok(None) => {
+                    removed.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(Some(below)) => above.push(std::mem::replace(&mut last, below)),
                 Err(error) => {
                     last.stays = true;

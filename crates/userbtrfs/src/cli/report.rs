@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, anyhow};
 
 use super::args::{Format, Global};
+use super::host::status_line;
 
 /// Returns true if an error is that of a pipe whose reader has closed it.
 pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -103,7 +104,8 @@ pub(super) fn print_error(message: &str) {
 
 fn print_after(start: &str, message: &str) {
     // An error of stderr cannot be reported.
-    let _ = writeln!(io::stderr(), "{start}: {}", without_os_error(message));
+    let text = without_os_error(message);
+    status_line::without(|| drop(writeln!(io::stderr(), "{start}: {text}")));
 }
 
 /// True if messages start as those of btrfs-progs do.
@@ -142,7 +144,7 @@ pub(super) fn progress(global: &Global, line: impl FnOnce() -> String) -> Result
     if !is_verbose(global) {
         return Ok(());
     }
-    ignore_closed_pipe(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
+    print_line(&line())
 }
 
 /// Prints a line about a change on stdout, as btrfs-progs does, unless `--quiet` is given or the
@@ -151,7 +153,12 @@ pub(super) fn announce(global: &Global, line: impl FnOnce() -> String) -> Result
     if global.quiet || global.format == Format::Json {
         return Ok(());
     }
-    ignore_closed_pipe(writeln!(io::stdout(), "{}", line()).map_err(anyhow::Error::from))
+    print_line(&line())
+}
+
+fn print_line(line: &str) -> Result<()> {
+    let printed = status_line::without(|| writeln!(io::stdout(), "{line}"));
+    ignore_closed_pipe(printed.map_err(anyhow::Error::from))
 }
 
 /// Returns true if [`progress`] prints.

@@ -12,6 +12,7 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
 use super::globs;
+use super::host::meter::watch_time;
 use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
 use super::quoted::QuotedWords;
 use super::report::warn;
@@ -75,7 +76,8 @@ impl Session {
         if access == Access::Read {
             wait_until_closing(&root.image.image);
         }
-        let opened = retry(|| options.open(&root.image.image), is_open_elsewhere);
+        let open = || retry(|| options.open(&root.image.image), is_open_elsewhere);
+        let opened = watch_time(global, "opening", open);
         let filesystem = opened.map_err(|error| root.image.explain(error))?;
         for warning in filesystem.warnings() {
             warn(global, &format!("{name}: {warning}"));
@@ -117,8 +119,8 @@ impl Session {
 
     /// Commits all changes, and closes the image.
     pub(crate) fn close(self) -> Result<()> {
-        let name = self.name;
-        self.filesystem.close().with_context(|| name)
+        let Self { name, global, filesystem, .. } = self;
+        watch_time(&global, "writing to the image", || filesystem.close()).with_context(|| name)
     }
 }
 

@@ -43,6 +43,7 @@ mod mount_refusals;
 mod mount_shared;
 mod mount_waits;
 mod pending_logs;
+mod progress;
 mod put;
 mod put_data;
 mod put_shared;

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::SeekFrom;
@@ -17,6 +18,8 @@ use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
 use crate::cli::args::{Format, Global};
+use crate::cli::host::meter::watch_time;
+use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::Owner;
 use crate::cli::verbs::copy_target::copy;
 
@@ -33,13 +36,16 @@ pub(in crate::cli) fn fill(
     // Only mkfs prints JSON.
     let global = Global { format: Format::Text, ..global.clone() };
     let options = CopyOptions { uid: owner.uid, gid: owner.gid, ..CopyOptions::default() };
-    let copied = copy("mkfs", &global, options, false, |copier, report| {
+    let total = |stop: &AtomicBool| of_host_trees([dir], stop);
+    let copied = copy("mkfs", &global, options, false, Some(&total), |copier, report| {
         let target = ImageTarget { dir: &filesystem.root(), name: None, path: b"/" };
         copier.put(dir, &target, report);
         Ok(())
     });
     match copied {
-        Ok(code) if code == ExitCode::SUCCESS => Ok(filesystem.close()?),
+        Ok(code) if code == ExitCode::SUCCESS => {
+            Ok(watch_time(&global, "writing to the image", || filesystem.close())?)
+        }
         other => {
             filesystem.abandon();
             other.and_then(|_| Err(anyhow::anyhow!("not all of {} was copied", dir.display())))

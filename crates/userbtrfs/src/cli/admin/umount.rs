@@ -12,6 +12,7 @@ use rustix::mount::UnmountFlags;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::Global;
+use crate::cli::host::meter::watch_time;
 use crate::cli::report::{fail, message, warn};
 
 #[derive(clap::Args)]
@@ -55,7 +56,8 @@ fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
     } else {
         [b"umount", b"--", whole.as_os_str().as_encoded_bytes()]
     };
-    match control::ask(&whole, &words, &mut Vec::new()) {
+    let ask = || control::ask(&whole, &words, &mut Vec::new());
+    match watch_time(global, "unmounting", ask) {
         Err(AskError::Refused(why)) if why == MOUNTED_ELSEWHERE => unmount_here(&whole, false),
         Err(AskError::Refused(why)) if why == STILL_MOUNTED => {
             warn(global, &format!("{}: {why}", named()));

@@ -1,57 +1,31 @@
 //! The progress and the summary of a copy.
 
-use std::io::{IsTerminal as _, Write as _, stderr};
+use std::io::{Write as _, stderr};
 use std::process::ExitCode;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use userbtrfs::Counted;
 use userbtrfs::copy::Progress;
 
 use crate::cli::args::{Format, Global};
+use crate::cli::host::meter::{Amount, Measure, Watched, watch};
 use crate::cli::host::signals::{Interrupted, Signals};
 use crate::cli::output::print_json;
 use crate::cli::report::{ignore_closed_pipe, warn};
 use crate::cli::text;
 
-/// The time before the progress of a copy is shown.
-const PROGRESS_DELAY: Duration = Duration::from_secs(1);
-/// The time between two updates.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Runs `work` and shows its progress; a signal stops it.
 pub(in crate::cli) fn while_watched(
     global: &Global,
     progress: &Progress,
+    total: Option<&Measure<'_>>,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let _signals = Signals::set(&progress.stop_flag())?;
-    let (done, is_done) = channel::<()>();
-    thread::scope(|scope| {
-        let bar = !global.quiet && stderr().is_terminal();
-        // Without this thread no progress is shown.
-        let _bar = thread::Builder::new().spawn_scoped(scope, move || {
-            if bar && is_done.recv_timeout(PROGRESS_DELAY) == Err(RecvTimeoutError::Timeout) {
-                let bar = ProgressBar::new_spinner().with_style(style());
-                while is_done.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    bar.set_message(describe(progress));
-                    bar.tick();
-                }
-                bar.finish_and_clear();
-            }
-        });
-        let result = work();
-        drop(done);
-        result
-    })
-}
-
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a valid template")
+    let done = || Amount { files: Some(progress.files()), bytes: Some(progress.bytes()) };
+    watch(global, &Watched { name: "copying", done: &done, total }, work)
 }
 
 fn describe(progress: &Progress) -> String {
@@ -109,7 +83,7 @@ mod tests {
         let global = Global { format: Format::Text, quiet: true, verbose: 0 };
         let copies = [Progress::default(), Progress::default(), Progress::default()];
         for (done, progress) in copies.iter().enumerate() {
-            while_watched(&global, progress, || Ok(raise(SIGINT)?)).unwrap();
+            while_watched(&global, progress, None, || Ok(raise(SIGINT)?)).unwrap();
             let stopped = copies.iter().filter(|progress| progress.is_stopped()).count();
             assert_eq!(stopped, done + 1);
         }

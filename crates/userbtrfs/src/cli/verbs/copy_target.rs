@@ -10,6 +10,7 @@ use userbtrfs::copy::{Copier, CopyError, CopyOptions, ImageTarget, Progress};
 use userbtrfs::{Dir, Error, Filesystem, Quoted};
 
 use crate::cli::args::Global;
+use crate::cli::host::meter::Measure;
 use crate::cli::host::progress::{finish, while_watched};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::paths::{Destination, Placement};
@@ -26,6 +27,7 @@ pub(in crate::cli) fn copy(
     global: &Global,
     options: CopyOptions,
     prints_files: bool,
+    total: Option<&Measure<'_>>,
     work: impl FnOnce(&Copier<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();
@@ -41,7 +43,7 @@ pub(in crate::cli) fn copy(
             print_error(&format!("{verb}: {error}"));
         }
     };
-    while_watched(global, &progress, || work(&copier, &report))?;
+    while_watched(global, &progress, total, || work(&copier, &report))?;
     finish(verb, global, &progress, started)
 }
 

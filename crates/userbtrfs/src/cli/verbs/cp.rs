@@ -1,11 +1,15 @@
 //! `cp`: copies files and trees within the image.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use userbtrfs::copy::{CopyOptions, ImageSource, Keep, Reflink};
 use userbtrfs::{Error, Filesystem, Inode};
 
+use crate::cli::host::meter::Measure;
+use crate::cli::host::totals::of_image_trees;
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -65,7 +69,12 @@ impl RunVerb for CpArgs {
         let plain = self.destination.no_target_directory;
         let (sources, target) = Target::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
-        let copied = copy("cp", &session.global, self.options(), true, |copier, report| {
+        let total = |stop: &AtomicBool| {
+            let find = |path: &OsString| self.find(filesystem, path.as_encoded_bytes());
+            of_image_trees(sources.iter().map(find).collect::<Result<Vec<_>, _>>().ok()?, stop)
+        };
+        let total: Option<&Measure<'_>> = if self.one_file_system { None } else { Some(&total) };
+        let copied = copy("cp", &session.global, self.options(), true, total, |copier, report| {
             for source in sources {
                 let path = source.as_encoded_bytes();
                 let inode = match self.find(filesystem, path) {

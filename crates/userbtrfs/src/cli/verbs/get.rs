@@ -5,12 +5,15 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, bail};
 use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
+use crate::cli::host::meter::Measure;
+use crate::cli::host::totals::of_image_trees;
 use crate::cli::paths::{Destination, Placement, last_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
@@ -32,7 +35,13 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     };
     options.workers = args.jobs.unwrap_or(options.workers);
     let failures = ExitStatus::default();
-    let code = copy("get", &session.global, options, true, |copier, report| {
+    let is_all = options.filter.is_none() && !options.one_subvolume;
+    let total = |stop: &AtomicBool| {
+        let find = |path: &OsString| filesystem.lookup_no_follow(path.as_encoded_bytes());
+        of_image_trees(sources.iter().map(find).collect::<Result<Vec<_>, _>>().ok()?, stop)
+    };
+    let total: Option<&Measure<'_>> = if is_all { Some(&total) } else { None };
+    let code = copy("get", &session.global, options, true, total, |copier, report| {
         for source in sources {
             let path = source.as_encoded_bytes();
             let placement = destination.place_of(path);

@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{major, minor};
@@ -14,6 +15,8 @@ use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
 
 use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
+use crate::cli::host::meter::Measure;
+use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
@@ -96,7 +99,10 @@ impl PutArgs {
     fn put_trees(&self, session: &Session, owner: Owner) -> Result<ExitCode> {
         let (sources, target) = Target::split(&session.filesystem, &self.paths, false)?;
         let options = self.options(&session.image, owner);
-        copy("put", &session.global, options, true, |copier, report| {
+        let is_all = options.filter.is_none() && !options.one_subvolume;
+        let total = |stop: &AtomicBool| of_host_trees(sources.iter().map(Path::new), stop);
+        let total: Option<&Measure<'_>> = if is_all { Some(&total) } else { None };
+        copy("put", &session.global, options, true, total, |copier, report| {
             for source in sources {
                 let source = Path::new(source);
                 let kind = kind_of(source);

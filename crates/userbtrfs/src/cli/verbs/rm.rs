@@ -3,10 +3,12 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
+use crate::cli::host::meter::{Amount, Watched, watch};
 use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -36,7 +38,7 @@ impl RunVerb for RmArgs {
             } else {
                 Vec::new()
             };
-            let removed = self.remove(&session.filesystem, bytes, &failures);
+            let removed = self.remove_watched(session, bytes, &failures);
             for (path, is_dir) in listed.iter().rev() {
                 if matches!(session.filesystem.lookup_no_follow(path), Err(Error::NotFound)) {
                     progress(&session.global, || describe(path, *is_dir))?;
@@ -69,16 +71,31 @@ impl RmArgs {
         entries.collect()
     }
 
+    /// Removes a path, and shows the progress.
+    fn remove_watched(
+        &self,
+        session: &Session,
+        path: &[u8],
+        failures: &ExitStatus,
+    ) -> Result<(), Error> {
+        let filesystem = &session.filesystem;
+        let removed = AtomicU64::new(0);
+        let done = || Amount { files: Some(removed.load(Ordering::Relaxed)), bytes: None };
+        let watched = Watched { name: "removing", done: &done, total: None };
+        watch(&session.global, &watched, || self.remove(filesystem, path, &removed, failures))
+    }
+
     fn remove(
         &self,
         filesystem: &Filesystem,
         path: &[u8],
+        removed: &AtomicU64,
         failures: &ExitStatus,
     ) -> Result<(), Error> {
         if !self.recursive || !filesystem.symlink_metadata(path)?.is_dir() {
             return filesystem.remove_file(path);
         }
-        filesystem.remove_dir_all_with(path, |below, error| {
+        filesystem.remove_dir_all_counted(path, removed, |below, error| {
             // After this error nothing can be removed; that of a read-only subvolume is its own.
             if error.errno() == EROFS && !filesystem.is_writable() {
                 return Err(error);

@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -17,6 +18,7 @@ use crate::cli::admin::mounted::request_at;
 use crate::cli::admin::subvolume::mounted::is_in_mount;
 use crate::cli::admin::subvolume::place::{change, once, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
+use crate::cli::host::meter::{Amount, Watched, watch};
 use crate::cli::report::{ExitStatus, progress, warn};
 use crate::cli::session::Session;
 use crate::cli::sizes::size;
@@ -151,22 +153,31 @@ pub(super) fn run(global: &Global, args: &DefragmentArgs) -> Result<ExitCode> {
         refuse_options(&args.image.root)?;
         args.rules.request()?;
         let failures = ExitStatus::default();
-        let mounted = Mounted { global, args, failures: &failures };
-        for path in [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref)) {
-            mounted.top(Path::new(path));
-        }
+        let files = AtomicU64::new(0);
+        let mounted = Mounted { global, args, failures: &failures, files: &files };
+        let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
+        watch_files(global, &files, || paths.for_each(|path| mounted.top(Path::new(path))));
         return Ok(failures.code());
     }
     ensure!(!args.paths.is_empty(), "{}: no path in the image is given", first.display());
     let request = args.rules.request()?;
     change(global, &args.image, once(&args.image), |session| {
         let failures = ExitStatus::default();
-        for path in &args.paths {
-            let done = args.in_image(session, path, &request, &failures);
-            failures.continue_after(done.with_context(|| shown(path)))?;
-        }
+        let files = AtomicU64::new(0);
+        watch_files(global, &files, || {
+            args.paths.iter().try_for_each(|path| {
+                let done = args.in_image(session, path, &request, &failures, &files);
+                failures.continue_after(done.with_context(|| shown(path)))
+            })
+        })?;
         Ok(failures.code())
     })
+}
+
+/// Runs `work`, and shows how many files are done.
+fn watch_files<T>(global: &Global, files: &AtomicU64, work: impl FnOnce() -> T) -> T {
+    let done = || Amount { files: Some(files.load(Ordering::Relaxed)), bytes: None };
+    watch(global, &Watched { name: "defragmenting", done: &done, total: None }, work)
 }
 
 /// Returns true if a path is in a mount of ours: an image may be in one, too, but is then named as
@@ -192,11 +203,12 @@ impl DefragmentArgs {
         path: &OsStr,
         request: &Defragment,
         failures: &ExitStatus,
+        files: &AtomicU64,
     ) -> Result<()> {
         let bytes = path.as_encoded_bytes();
         let inode = session.filesystem.lookup(bytes)?;
         if !inode.metadata()?.is_dir() {
-            return defragment(session, bytes, &inode, request);
+            return defragment(session, bytes, &inode, request, files);
         }
         if !self.recursive {
             note(&session.global, &shown(path));
@@ -210,7 +222,7 @@ impl DefragmentArgs {
                 if !is_here || !met.inode.metadata()?.is_file() {
                     return Ok(());
                 }
-                defragment(session, &met.path, &met.inode, request)
+                defragment(session, &met.path, &met.inode, request, files)
                     .with_context(|| Quoted(&met.path).to_string())
             });
             failures.continue_after(done)?;
@@ -219,9 +231,16 @@ impl DefragmentArgs {
     }
 }
 
-fn defragment(session: &Session, path: &[u8], inode: &Inode, request: &Defragment) -> Result<()> {
+fn defragment(
+    session: &Session,
+    path: &[u8],
+    inode: &Inode,
+    request: &Defragment,
+    files: &AtomicU64,
+) -> Result<()> {
     progress(&session.global, || Quoted(path).to_string())?;
     inode.open()?.defragment(request)?;
+    files.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -230,6 +249,7 @@ struct Mounted<'a> {
     global: &'a Global,
     args: &'a DefragmentArgs,
     failures: &'a ExitStatus,
+    files: &'a AtomicU64,
 }
 
 impl Mounted<'_> {
@@ -278,7 +298,9 @@ impl Mounted<'_> {
     /// Asks the server of a directory to defragment a file in it.
     fn file(&self, path: &Path, dir: &Path, number: u64) -> Result<()> {
         progress(self.global, || path.display().to_string())?;
-        request_at(self.global, dir, &self.args.rules.words(number)?).map(drop)
+        request_at(self.global, dir, &self.args.rules.words(number)?)?;
+        self.files.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn report(&self, path: &Path, done: Result<()>) {

@@ -12,8 +12,9 @@ use serde_json::json;
 use userbtrfs::mount::control::{self, AskError};
 use userbtrfs::{Filesystem, ImageLength};
 
-use crate::cli::admin::mounted::request_at;
+use crate::cli::admin::mounted::answer_at;
 use crate::cli::args::{Format, Global, WriteArgs};
+use crate::cli::host::meter::watch_time;
 use crate::cli::output::{stdout, write_json};
 use crate::cli::session::{Access, Session};
 use crate::cli::text::size;
@@ -30,14 +31,19 @@ pub(crate) struct ResizeArgs {
 pub(super) fn run(global: &Global, args: &ResizeArgs) -> Result<ExitCode> {
     let path = &args.image.root.image.image;
     if matches!(control::check(path), Ok(()) | Err(AskError::Within { .. })) {
-        let words: [OsString; 3] =
-            ["filesystem-resize".into(), "--".into(), args.size.clone().into()];
-        return request_at(global, path, &words);
+        let format = if global.format == Format::Json { "json" } else { "text" };
+        let words = ["--format", format, "filesystem-resize", "--", &args.size].map(OsString::from);
+        let answer = watch_time(global, "resizing", || answer_at(path, &words))?;
+        let mut out = stdout();
+        out.write_all(&answer)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
     }
     let discard = args.image.discard;
     let session = Session::open(global, &args.image.root, Access::Once { discard })?;
     let mut out = stdout();
-    let resized = resize(&mut out, &session.filesystem, &args.size, global)
+    let resize = || resize(&mut out, &session.filesystem, &args.size, global);
+    let resized = watch_time(global, "resizing", resize)
         .with_context(|| format!("unable to resize '{}'", session.name));
     session.close()?;
     resized?;

@@ -1,0 +1,238 @@
+//! The progress of long work, as a status line on the terminal: what is done, the rate, and an
+//! estimate of the time that is left if the total is known.
+//!
+//! 1. Nothing is shown if stderr is not a terminal, with `--quiet`, or before the delay is over;
+//!    totals are not measured before that either.
+//! 2. The line is removed when the work ends.
+
+use std::collections::VecDeque;
+use std::io::{IsTerminal as _, stderr};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use userbtrfs::Counted;
+
+use crate::cli::args::Global;
+use crate::cli::host::status_line;
+use crate::cli::text;
+
+/// The environment variable with the time before progress is shown, in seconds.
+const DELAY_VARIABLE: &str = "USERBTRFS_PROGRESS_DELAY";
+/// That time without the variable.
+const DELAY: Duration = Duration::from_secs(1);
+/// The time between two updates.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// The time that the rate is about.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// An amount of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) struct Amount {
+    /// Files; `None` if they are not counted.
+    pub(in crate::cli) files: Option<u64>,
+    /// Bytes; `None` if they are not counted.
+    pub(in crate::cli) bytes: Option<u64>,
+}
+
+/// Measures the total of a piece of work, until the flag is set; `None` if that is not possible.
+pub(in crate::cli) type Measure<'a> = dyn Fn(&AtomicBool) -> Option<Amount> + Sync + 'a;
+
+/// A piece of work that is watched.
+pub(in crate::cli) struct Watched<'a> {
+    /// What is done, in a word or two: "copying".
+    pub(in crate::cli) name: &'a str,
+    /// Returns the amount that is done.
+    pub(in crate::cli) done: &'a (dyn Fn() -> Amount + Sync),
+    pub(in crate::cli) total: Option<&'a Measure<'a>>,
+}
+
+/// Runs `work`, and shows its progress.
+pub(in crate::cli) fn watch<T>(
+    global: &Global,
+    watched: &Watched<'_>,
+    work: impl FnOnce() -> T,
+) -> T {
+    if global.quiet || !stderr().is_terminal() {
+        return work();
+    }
+    let (done, is_done) = channel::<()>();
+    let has_ended = AtomicBool::new(false);
+    let total = OnceLock::new();
+    thread::scope(|scope| {
+        let started = Instant::now();
+        let (has_ended, total) = (&has_ended, &total);
+        // Without this thread no progress is shown.
+        let _line = thread::Builder::new().spawn_scoped(scope, move || {
+            if is_done.recv_timeout(delay()) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            if let Some(measure) = watched.total {
+                let measure = move || total.set(measure(has_ended));
+                let _measuring = thread::Builder::new().spawn_scoped(scope, measure);
+            }
+            let mut samples = Samples::default();
+            let mut draw = || {
+                let total = total.get().copied().flatten();
+                let now = (watched.done)();
+                status_line::show(&samples.line(watched.name, started.elapsed(), now, total));
+            };
+            draw();
+            while is_done.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                draw();
+            }
+            draw();
+            status_line::clear();
+        });
+        let result = work();
+        has_ended.store(true, Ordering::Relaxed);
+        drop(done);
+        result
+    })
+}
+
+/// Runs work whose amount is not known, and shows for how long it has run.
+pub(in crate::cli) fn watch_time<T>(global: &Global, name: &str, work: impl FnOnce() -> T) -> T {
+    watch(global, &Watched { name, done: &Amount::default, total: None }, work)
+}
+
+fn delay() -> Duration {
+    let seconds = std::env::var(DELAY_VARIABLE).ok().and_then(|text| text.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DELAY)
+}
+
+/// The amounts of the last seconds.
+#[derive(Default)]
+struct Samples(VecDeque<(Duration, Amount)>);
+
+impl Samples {
+    /// Returns the line at a time since the start.
+    fn line(&mut self, name: &str, at: Duration, now: Amount, total: Option<Amount>) -> String {
+        while self.0.front().is_some_and(|(first, _)| at.saturating_sub(*first) > WINDOW) {
+            self.0.pop_front();
+        }
+        // Before the first sample, everything is new.
+        let (since, before) = self.0.front().copied().unwrap_or_default();
+        self.0.push_back((at, now));
+        let time = at.saturating_sub(since);
+        let rate = |count: fn(Amount) -> Option<u64>| {
+            let grown = count(now)?.saturating_sub(count(before).unwrap_or(0));
+            per_second(grown, time)
+        };
+        let total = total.unwrap_or_default();
+        let mut parts = vec![format!("{name} {}", clock(at))];
+        parts.extend(now.files.map(|files| of(Counted(files, "file"), total.files)));
+        let bytes = total.bytes.map(text::size);
+        parts.extend(now.bytes.map(|done| of(text::size(done), bytes)));
+        let by_bytes = now.bytes.filter(|bytes| *bytes > 0 || total.bytes > Some(0));
+        let [done, all, rate] = if by_bytes.is_some() {
+            [now.bytes, total.bytes, rate(|amount| amount.bytes)]
+        } else {
+            [now.files, total.files, rate(|amount| amount.files)]
+        };
+        parts.extend(rate.map(|rate| match by_bytes {
+            Some(_) => format!("{}/s", text::size(rate)),
+            None => format!("{rate}/s"),
+        }));
+        let left = || time_left(all?.checked_sub(done?)?, rate?);
+        parts.extend(left().map(|left| format!("about {} left", clock(left))));
+        parts.join(", ")
+    }
+}
+
+fn of(done: impl std::fmt::Display, total: Option<impl std::fmt::Display>) -> String {
+    total.map_or_else(|| done.to_string(), |total| format!("{done} of {total}"))
+}
+
+/// Returns a rate; `None` if the time is too short for one.
+fn per_second(grown: u64, time: Duration) -> Option<u64> {
+    let ms = time.as_millis();
+    let rate = (u128::from(grown) * 1000).checked_div(ms)?;
+    u64::try_from(rate).ok()
+}
+
+/// Returns the time for the rest of the work; `None` if there is no progress.
+fn time_left(rest: u64, rate: u64) -> Option<Duration> {
+    rest.checked_div(rate).map(Duration::from_secs)
+}
+
+/// Returns a duration as minutes and seconds, with hours if there are some.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let [hours, minutes, rest] = [seconds / 3600, seconds / 60 % 60, seconds % 60];
+    match hours {
+        0 => format!("{minutes}:{rest:02}"),
+        _ => format!("{hours}:{minutes:02}:{rest:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn amount(files: u64, bytes: u64) -> Amount {
+        Amount { files: Some(files), bytes: Some(bytes) }
+    }
+
+    #[test]
+    fn line_has_the_rate_and_the_time_left() {
+        let mut samples = Samples::default();
+        let at = Duration::from_secs;
+        let line = samples.line("copying", at(2), amount(1, 4 * MIB), None);
+        assert_eq!(line, "copying 0:02, 1 file, 4.00MiB, 2.00MiB/s");
+        let total = Some(amount(90, 240 * MIB));
+        let line = samples.line("copying", at(4), amount(3, 24 * MIB), total);
+        let expected = "copying 0:04, 3 files of 90, 24.00MiB of 240.00MiB, 10.00MiB/s, \
+                        about 0:21 left";
+        assert_eq!(line, expected);
+        let line = samples.line("copying", at(60), amount(3, 24 * MIB), total);
+        assert!(line.ends_with("0.00B/s") || line.contains("KiB/s"), "{line}");
+    }
+
+    #[test]
+    fn rate_is_that_of_the_last_seconds() {
+        let mut samples = Samples::default();
+        for second in 1..=100 {
+            samples.line(
+                "copying",
+                Duration::from_secs(second),
+                amount(0, 100 * MIB * second),
+                None,
+            );
+        }
+        for second in 101..=120 {
+            let now = amount(0, 10_000 * MIB + MIB * (second - 100));
+            let line = samples.line("copying", Duration::from_secs(second), now, None);
+            assert_eq!(line.ends_with(", 1.00MiB/s"), second >= 110, "{second}: {line}");
+        }
+    }
+
+    #[test]
+    fn work_without_bytes_is_counted_by_files() {
+        let mut samples = Samples::default();
+        let files = |files| Amount { files: Some(files), bytes: None };
+        let line = samples.line("removing", Duration::from_secs(2), files(10), Some(files(40)));
+        assert_eq!(line, "removing 0:02, 10 files of 40, 5/s, about 0:06 left");
+        let line =
+            Samples::default().line("closing", Duration::from_secs(3), Amount::default(), None);
+        assert_eq!(line, "closing 0:03");
+    }
+
+    #[test]
+    fn total_that_is_exceeded_leaves_no_time() {
+        let line = Samples::default().line(
+            "copying",
+            Duration::from_secs(1),
+            amount(9, 9 * MIB),
+            Some(amount(1, MIB)),
+        );
+        assert!(!line.contains("left"), "{line}");
+        assert_eq!(time_left(5, 0), None);
+        assert_eq!(per_second(5, Duration::ZERO), None);
+        assert_eq!(clock(Duration::from_secs(3_725)), "1:02:05");
+    }
+}

@@ -1,0 +1,81 @@
+//! The totals of copies, which are measured while they are in progress.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use userbtrfs::Inode;
+
+use crate::cli::host::meter::Amount;
+
+/// Returns the regular files and their bytes in trees of the host; `None` if that fails, or once
+/// `stop` is set. A file with several names counts once; a hole does not count.
+pub(in crate::cli) fn of_host_trees<'a>(
+    tops: impl IntoIterator<Item = &'a Path>,
+    stop: &AtomicBool,
+) -> Option<Amount> {
+    let mut paths: Vec<PathBuf> = tops.into_iter().map(Path::to_owned).collect();
+    let mut seen = HashSet::new();
+    let [mut files, mut bytes] = [0_u64; 2];
+    while let Some(path) = paths.pop() {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let found = path.symlink_metadata().ok()?;
+        if found.is_dir() {
+            for entry in fs::read_dir(&path).ok()? {
+                paths.push(entry.ok()?.path());
+            }
+        } else if found.is_file() && (found.nlink() == 1 || seen.insert((found.dev(), found.ino())))
+        {
+            files += 1;
+            bytes += found.len().min(found.blocks().saturating_mul(512));
+        }
+    }
+    Some(Amount { files: Some(files), bytes: Some(bytes) })
+}
+
+/// Returns the regular files and their bytes in trees of an image, as [`of_host_trees`] does; a
+/// file counts with its size.
+pub(in crate::cli) fn of_image_trees(
+    tops: impl IntoIterator<Item = Inode>,
+    stop: &AtomicBool,
+) -> Option<Amount> {
+    let mut seen = HashSet::new();
+    let [mut files, mut bytes] = [0_u64; 2];
+    for top in tops {
+        for entry in top.walk(b"/") {
+            if stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let inode = entry.ok()?.inode;
+            let found = inode.metadata().ok()?;
+            if found.is_file() && (found.nlink == 1 || seen.insert(inode.id())) {
+                files += 1;
+                bytes = bytes.saturating_add(found.size);
+            }
+        }
+    }
+    Some(Amount { files: Some(files), bytes: Some(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_files_count_once_and_without_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("dir/a"), vec![1; 10_000]).unwrap();
+        fs::hard_link(at("dir/a"), at("b")).unwrap();
+        fs::File::create(at("hole")).unwrap().set_len(1 << 40).unwrap();
+        let found = of_host_trees([folder.path()], &AtomicBool::new(false)).unwrap();
+        assert_eq!(found, Amount { files: Some(2), bytes: Some(10_000) });
+        assert_eq!(of_host_trees([folder.path()], &AtomicBool::new(true)), None);
+        assert_eq!(of_host_trees([at("none").as_path()], &AtomicBool::new(false)), None);
+    }
+}
