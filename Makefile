@@ -25,20 +25,20 @@ static: ## Build a command that needs no library (Rust's target x86_64-unknown-l
 install: ## Install what `make build` built: PREFIX=/usr/local, DESTDIR=, SBINDIR=/sbin, DROPIN=1
 	@scripts/install
 
+uninstall: ## Remove it again, with the same variables
+	@scripts/install --remove
+
 build-library: ## Build the C library
 	cargo build --release --locked -p userbtrfs-capi
 
 install-library: ## Install what `make build-library` built, its header and pkg-config file: PREFIX, DESTDIR
 	@scripts/library
 
-build-python: ## Build a wheel of the Python package in target/wheels (maturin)
-	maturin build --release --locked --manifest-path crates/python/Cargo.toml
-
 uninstall-library: ## Remove it again, with the same variables
 	@scripts/library --remove
 
-uninstall: ## Remove it again, with the same variables
-	@scripts/install --remove
+build-python: ## Build a wheel of the Python package in target/wheels (maturin)
+	maturin build --release --locked --manifest-path crates/python/Cargo.toml
 
 deb: build ## Make a Debian package in target/debian
 	scripts/deb
