@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::control::ask;
@@ -21,7 +22,7 @@ const LARGE: usize = 48 << 20;
 fn lines(words: &[&str]) -> Vec<String> {
     let (mut terminal, stderr) = Terminal::new();
     let mut command = command(words);
-    command.env("USERBTRFS_PROGRESS_DELAY", "0").stderr(stderr);
+    command.env("USERBTRFS_PROGRESS_DELAY", "0").stdout(Stdio::null()).stderr(stderr);
     let status = command.status().unwrap();
     drop(command);
     assert!(status.success(), "{words:?}");

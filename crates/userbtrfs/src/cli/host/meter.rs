@@ -42,7 +42,7 @@ pub(in crate::cli) type Measure<'a> = dyn Fn(&AtomicBool) -> Option<Amount> + Sy
 
 /// A piece of work that is watched.
 pub(in crate::cli) struct Watched<'a> {
-    /// What is done, in a word or two: "copying".
+    /// The word or two at the start of the line, such as "copying".
     pub(in crate::cli) name: &'a str,
     /// Returns the amount that is done.
     pub(in crate::cli) done: &'a (dyn Fn() -> Amount + Sync),
@@ -63,7 +63,8 @@ pub(in crate::cli) fn watch<T>(
     let total = OnceLock::new();
     thread::scope(|scope| {
         let started = Instant::now();
-        let (has_ended, total) = (&has_ended, &total);
+        let has_ended = &has_ended;
+        let total = &total;
         // Without this thread no progress is shown.
         let _line = thread::Builder::new().spawn_scoped(scope, move || {
             if is_done.recv_timeout(delay()) != Err(RecvTimeoutError::Timeout) {
