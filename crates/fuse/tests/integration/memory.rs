@@ -1,8 +1,8 @@
 //! A filesystem in memory, as a server.
 //!
 //! Options: whether OPEN is served, and how long DESTROY takes. An fsync of the file `held` is
-//! answered by the test, or with EINTR; a lookup of `panic` panics; an fsync of `slow...` sleeps on
-//! its thread until the test sets `sleepers_may_go`.
+//! answered by the test, or with EINTR; a lookup of `panic` panics; an fsync of `slow...`, and a
+//! change of its xattrs, sleeps on its thread until the test sets `sleepers_may_go`.
 
 use rustix::fs::FallocateFlags;
 use userbtrfs_fuse::{
@@ -331,7 +331,11 @@ impl Server for Memory {
     }
 
     fn setxattr(&self, request: &Request, it: &Setxattr<'_>, reply: Reply<()>) {
-        reply.send(self.with(|tree| tree.set_xattr(request.node, it.name, it.value, it.flags)));
+        let done = self.with(|tree| tree.set_xattr(request.node, it.name, it.value, it.flags));
+        if self.name_of(request.node).is_some_and(|name| name.starts_with(b"slow")) {
+            may_sleep(|| self.sleep());
+        }
+        reply.send(done);
     }
 
     fn getxattr(&self, request: &Request, it: &Getxattr<'_>, reply: Reply<Value>) {
