@@ -95,6 +95,7 @@ fn synced_items_are_on_device_whatever_other_threads_do() {
 struct Crowd {
     running: AtomicU64,
     waiting: AtomicU64,
+    has_flushed: AtomicBool,
 }
 
 /// A thread in a sync.
@@ -145,13 +146,15 @@ fn concurrent_syncs_share_superblocks() {
     let supers = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&supers);
     let waiting = AtomicU64::new(0);
-    let crowd = Arc::new(Crowd { running: AtomicU64::new(THREADS), waiting });
+    let running = AtomicU64::new(THREADS);
+    let crowd = Arc::new(Crowd { running, waiting, has_flushed: AtomicBool::new(false) });
     let gathered = Arc::clone(&crowd);
     let watch = move |batch: &[Request]| {
         if written_superblock(batch).is_some() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         if batch.iter().any(|request| matches!(request, Request::Flush)) {
+            gathered.has_flushed.store(true, Ordering::Release);
             gathered.gather();
             // Those that are about to sleep do so.
             thread::sleep(Duration::from_millis(2));
@@ -164,6 +167,9 @@ fn concurrent_syncs_share_superblocks() {
             let transactions = &transactions;
             let crowd = &*crowd;
             scope.spawn(move || {
+                // The first log commit is closed before the others begin, so that they all wait
+                // for it, and one of them leads the next one.
+                until(|| thread == 0 || crowd.has_flushed.load(Ordering::Acquire));
                 for turn in 0..TURNS {
                     let mut edits = attributes([thread * 1000 + turn], 100);
                     let mut member = InSync { crowd, is_waiting: false };
