@@ -17,7 +17,7 @@ help: ## List these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
 
 build: ## Build the command
-	cargo build --release --locked -p userbtrfs
+	cargo build --release --locked -p userbtrfs-cli
 
 static: ## Build a command that needs no library (Rust's target x86_64-unknown-linux-musl, musl-gcc)
 	scripts/static

@@ -19,7 +19,9 @@
 //! | [`device`] | files, block devices and memory, and the trait for other devices |
 //! | [`dump`] | dumps of on-disk structures |
 //!
-//! The crate itself also exports each item of `fs`, `admin`, `error` and `raw`.
+//! The crate itself also exports each item of `fs`, `admin`, `error` and `raw`. The modules `mkfs`,
+//! `mount` and `dump` are features; `mkfs` is on by default. The command is the crate
+//! `userbtrfs-cli`.
 //!
 //! # Examples
 //!
@@ -138,10 +140,13 @@
 #![forbid(unsafe_code)]
 
 pub mod copy;
+#[cfg(feature = "dump")]
 pub mod dump;
 
 pub use userbtrfs_device as device;
+#[cfg(feature = "mount")]
 pub use userbtrfs_fuse_server as mount;
+#[cfg(feature = "mkfs")]
 pub use userbtrfs_mkfs as mkfs;
 
 #[doc(no_inline)]

@@ -6,11 +6,11 @@ git -C "$PROJECT" archive HEAD | tar -xf - -C project
 cd project
 phase build
 unset CARGO_TARGET_DIR
-cargo build --quiet --offline --locked -p userbtrfs
+cargo build --quiet --offline --locked -p userbtrfs-cli
 target/debug/userbtrfs --version
 cd ..
 durable project/target/debug/userbtrfs $(find project/crates -name '*.rs')
 phase 'build again'
 cd project
-cargo build --offline --locked -p userbtrfs 2>"$OUTSIDE/second"
+cargo build --offline --locked -p userbtrfs-cli 2>"$OUTSIDE/second"
 ! grep Compiling "$OUTSIDE/second"

@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "codec",
         ],
     ),
+    ("cli", &["userbtrfs", "volume", "format", "device", "codec"]),
     ("capi", &["userbtrfs"]),
     ("python", &["userbtrfs"]),
 ];
