@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "functions that C calls")]
 
 use std::ffi::{c_char, c_int};
-use std::fs::File;
 
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mount::{self, Mount, MountOptions, Mounted};
@@ -37,9 +36,8 @@ unsafe extern "C" fn userbtrfs_mkfs(
         // SAFETY: the header demands a string.
         let image = unsafe { host_path(image) }?;
         if size > 0 {
-            // A size that is impossible leaves no file.
-            mkfs::check(&options, size)?;
-            File::create_new(image)?.set_len(size)?;
+            mkfs::make_image(image, size, &options)?;
+            return Ok(());
         }
         let writable = FileOptions { writable: true, ..FileOptions::default() };
         let device = FileDevice::open(image, writable).map_err(Error::from)?;

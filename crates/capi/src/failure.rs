@@ -58,13 +58,6 @@ impl From<MkfsError> for Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Self::new(errno, error.to_string())
-    }
-}
-
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         let errno = match &error {

@@ -15,6 +15,7 @@
 //!    file from its first byte: `admit` alone turns the one into the other, once the request is
 //!    known to lie in the region.
 
+use std::fs::{self, File};
 use std::path::Path;
 
 use userbtrfs_sync::Arc;
@@ -54,6 +55,18 @@ impl FileDevice {
         }
         let depth = options.queue_depth.clamp(1, QUEUE_DEPTH_MAX);
         Ok(FileDevice { file: Arc::new(file), ring_depth: has_ring.then_some(depth) })
+    }
+
+    /// Creates a sparse image file of `len` bytes at `path`, where nothing may exist, and opens it
+    /// for writing. If that fails, no new file is left.
+    pub fn create_new(path: impl AsRef<Path>, len: u64) -> Result<FileDevice, DeviceError> {
+        let path = path.as_ref();
+        let failed = |source| DeviceError::Open { device: path.to_string_lossy().into(), source };
+        let file = File::create_new(path).map_err(failed)?;
+        let options = FileOptions { writable: true, ..FileOptions::default() };
+        let opened = file.set_len(len).map_err(failed).and_then(|()| Self::open(path, options));
+        // The error that is returned says more than one of this.
+        opened.inspect_err(|_| drop(fs::remove_file(path)))
     }
 
     /// Returns whether all I/O bypasses the kernel's page cache.

@@ -31,7 +31,10 @@ pub use userbtrfs_codec::checksum::ChecksumKind;
 pub use userbtrfs_format::{Profile, Superblock};
 pub use uuid::Uuid;
 
-use userbtrfs_device::Device;
+use std::fs;
+use std::path::Path;
+
+use userbtrfs_device::{Device, FileDevice};
 
 /// Fails if no filesystem with these options can be made on a device of `len` bytes.
 pub fn check(options: &Options, len: u64) -> Result<(), MkfsError> {
@@ -43,6 +46,24 @@ pub fn check(options: &Options, len: u64) -> Result<(), MkfsError> {
 /// if there is no known signature.
 pub fn content(device: &dyn Device) -> Result<Option<&'static str>, MkfsError> {
     probe::content(device)
+}
+
+/// Creates a sparse image file of `len` bytes with a filesystem, and returns its superblock.
+///
+/// Nothing may exist at `path`. If this fails, no new file is left.
+///
+/// # Errors
+/// [`MkfsError::Device`] if the file cannot be created, and all of [`make`].
+pub fn make_image(
+    path: impl AsRef<Path>,
+    len: u64,
+    options: &Options,
+) -> Result<Superblock, MkfsError> {
+    check(options, len)?;
+    let path = path.as_ref();
+    let device = FileDevice::create_new(path, len)?;
+    // The error that is returned says more than one of the removal.
+    make(&device, options).inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 /// Creates a filesystem on all of `device`, and returns its superblock.

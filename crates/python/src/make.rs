@@ -1,6 +1,5 @@
 //! New filesystems.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyOSError;
@@ -31,10 +30,8 @@ pub(crate) fn mkfs(
 
 fn make(image: &Path, size: Option<u64>, options: &Options) -> Result<(), (i32, String)> {
     if let Some(size) = size {
-        // A size that is impossible leaves no file.
-        library::check(options, size).map_err(of_mkfs)?;
-        let file = fs::File::create_new(image).map_err(|error| of_io(&error))?;
-        file.set_len(size).map_err(|error| of_io(&error))?;
+        library::make_image(image, size, options).map_err(of_mkfs)?;
+        return Ok(());
     }
     let writable = FileOptions { writable: true, ..FileOptions::default() };
     let device = FileDevice::open(image, writable).map_err(Error::from).map_err(|e| of(&e))?;
@@ -44,13 +41,6 @@ fn make(image: &Path, size: Option<u64>, options: &Options) -> Result<(), (i32, 
 
 fn of(error: &Error) -> (i32, String) {
     (error.errno(), error.to_string())
-}
-
-fn of_io(error: &std::io::Error) -> (i32, String) {
-    let text = error.to_string();
-    // Python shows the number itself.
-    let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text);
-    (error.raw_os_error().unwrap_or(EINVAL), text.to_owned())
 }
 
 fn of_mkfs(error: MkfsError) -> (i32, String) {

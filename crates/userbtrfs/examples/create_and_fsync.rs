@@ -9,7 +9,6 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::{Filesystem, OpenOptions, mkfs};
 
 /// The size of the image, which is sparse.
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn run(image: &str) -> Result<(), Box<dyn Error>> {
-    make(image)?;
+    mkfs::make_image(image, SIZE, &mkfs::Options::default())?;
     let filesystem = OpenOptions::new().write(true).open(image)?;
     filesystem.create_dir_all("/var/log", 0o755)?;
     append(&filesystem, "/var/log/journal", "begin\n")?;
@@ -44,14 +43,6 @@ fn run(image: &str) -> Result<(), Box<dyn Error>> {
     if let Err(error) = filesystem.read("/var/log/scratch") {
         println!("/var/log/scratch: {error}");
     }
-    Ok(())
-}
-
-/// Makes a filesystem in a new image file.
-fn make(image: &str) -> Result<(), Box<dyn Error>> {
-    std::fs::File::create_new(image)?.set_len(SIZE)?;
-    let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
-    mkfs::make(&device, &mkfs::Options::default())?;
     Ok(())
 }
 
