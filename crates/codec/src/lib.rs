@@ -6,6 +6,7 @@
 //! 3. Linux can read the streams compressed here, and this crate those compressed by Linux.
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 pub mod checksum;
 pub mod compress;

@@ -16,6 +16,7 @@
 //!    and a part of them would be worse than none. So DROPPED is final.
 //! 4. The memory is bounded: a write that would exceed the bound fails.
 
+use std::fmt;
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +44,15 @@ pub struct DropWritesDevice {
     /// The number of threads that submit writes, or are about to check whether they may.
     submitting: AtomicU64,
     dropped: AtomicU64,
+}
+
+impl fmt::Debug for DropWritesDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DropWritesDevice")
+            .field("state", &self.state)
+            .field("dropped", &self.dropped)
+            .finish_non_exhaustive()
+    }
 }
 
 impl DropWritesDevice {

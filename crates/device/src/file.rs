@@ -15,6 +15,7 @@
 //!    file from its first byte: `admit` alone turns the one into the other, once the request is
 //!    known to lie in the region.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -41,6 +42,15 @@ pub struct FileDevice {
     file: Arc<OpenFile>,
     /// The depth of the rings it makes; `None` if it uses plain calls only.
     ring_depth: Option<u32>,
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("name", &self.file.name)
+            .field("ring_depth", &self.ring_depth)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FileDevice {

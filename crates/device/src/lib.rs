@@ -22,6 +22,8 @@
 //! 8. A file or block device is open for writing at most once at a time, across all processes;
 //!    plain readers never block a writer, and wait for one that is closing.
 
+#![deny(missing_debug_implementations)]
+
 mod batch;
 mod buffer;
 mod crash_point;

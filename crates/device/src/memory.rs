@@ -3,6 +3,8 @@
 //! 1. Every batch is complete when `submit` returns; flush has nothing to do.
 //! 2. Requests are atomic with respect to each other: a read sees all of a write or none of it.
 
+use std::fmt;
+
 use userbtrfs_sync::{Class, Mutex};
 
 use crate::device::Device;
@@ -16,6 +18,12 @@ const NAME: &str = "memory";
 pub struct MemoryDevice {
     bytes: Mutex<Vec<u8>>,
     len: u64,
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 impl MemoryDevice {

@@ -6,6 +6,7 @@
 //! 4. A batch that only reads unchanged pages is passed to the device below as it is.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -24,6 +25,12 @@ pub struct Overlay {
     /// The changed pages, by page number.
     pages: Mutex<HashMap<u64, Box<[u8]>>>,
     pages_max: usize,
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlay").field("pages_max", &self.pages_max).finish_non_exhaustive()
+    }
 }
 
 /// A part of a request that lies in one page.

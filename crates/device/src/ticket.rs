@@ -5,6 +5,8 @@
 //!    open and locked; since a drop waits, an image without a device or ticket has no requests. A
 //!    thread that closed an image could otherwise open it again and wait for its own request.
 
+use std::fmt;
+
 use crate::batch::{Admitted, SharedBatch};
 use crate::pread_pwrite;
 use crate::request::Completion;
@@ -14,6 +16,12 @@ use crate::ring;
 #[must_use = "the results of a batch come from waiting for its ticket"]
 pub struct Ticket {
     state: State,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").finish_non_exhaustive()
+    }
 }
 
 enum State {

@@ -19,6 +19,7 @@
 //! 4. Every call takes `&self`, is synchronous, and may be made from any thread.
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 pub mod acl;
 pub mod api;

@@ -15,6 +15,7 @@
 //! 4. No `as`, no unchecked arithmetic, no host-endian bytes.
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 #![deny(clippy::as_conversions, clippy::arithmetic_side_effects)]
 
 mod address;

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 /// A name or path, shown with control characters, backslashes and invalid UTF-8 escaped.
+#[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {

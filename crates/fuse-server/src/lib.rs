@@ -36,6 +36,7 @@
 //!    mount.
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 mod attributes;
 mod contents;

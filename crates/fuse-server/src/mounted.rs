@@ -7,6 +7,7 @@
 //! 2. After a crash of the server, the image holds what was synced.
 //! 3. After a shutdown of the filesystem, the end writes nothing, and is no error.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -40,6 +41,12 @@ pub struct Mounted {
     served: Arc<FuseServer>,
 }
 
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounted").finish_non_exhaustive()
+    }
+}
+
 /// A handle that ends a mount, from any thread except those that serve it. It must be dropped
 /// before [`Mounted::end`], which otherwise leaves the filesystem open, though durable.
 #[derive(Clone)]
@@ -48,12 +55,24 @@ pub struct UnmountHandle {
     served: Arc<FuseServer>,
 }
 
+impl fmt::Debug for UnmountHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnmountHandle").finish_non_exhaustive()
+    }
+}
+
 /// A handle that reads the state of a mount while it is served. It must be dropped before
 /// [`Mounted::end`], like an [`UnmountHandle`].
 #[derive(Clone)]
 pub struct StatsHandle {
     session: Arc<Session>,
     served: Arc<FuseServer>,
+}
+
+impl fmt::Debug for StatsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatsHandle").finish_non_exhaustive()
+    }
 }
 
 /// An error at the start of a mount.

@@ -12,6 +12,7 @@
 //! Multiple devices and copying files into the filesystem are not supported.
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 mod draft;
 mod error;

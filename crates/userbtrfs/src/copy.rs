@@ -53,6 +53,7 @@ mod source;
 mod tree;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,8 +86,14 @@ pub struct Copier<'a> {
     shared: Option<Arc<SharedFiles>>,
 }
 
+impl fmt::Debug for Copier<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copier").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
 /// A tree in an image.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ImageSource<'a> {
     /// Its first inode.
     pub inode: &'a Inode,
@@ -95,7 +102,7 @@ pub struct ImageSource<'a> {
 }
 
 /// A destination in an image.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ImageTarget<'a> {
     /// The directory of the copy.
     pub dir: &'a Dir,

@@ -138,6 +138,7 @@
 //! | all others: damage, failures of the device | EIO |
 
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 pub mod copy;
 #[cfg(feature = "dump")]

@@ -7,6 +7,7 @@
 //!    commit has no extent item yet; it counts as not shared.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{
@@ -54,6 +55,14 @@ pub struct ExtentSharing {
     filesystem: Filesystem,
     /// Whether tree blocks have several references.
     blocks: HashMap<Logical, bool>,
+}
+
+impl fmt::Debug for ExtentSharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtentSharing")
+            .field("filesystem", &self.filesystem)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Filesystem {

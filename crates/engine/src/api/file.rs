@@ -1,5 +1,7 @@
 //! Regular files: reading, and their extents.
 
+use std::fmt;
+
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::FileKind;
@@ -33,6 +35,15 @@ pub struct File {
     pub(super) is_writable: AtomicBool,
     /// How changes set its times.
     pub(super) times: Times,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("inode", &self.inode)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A range of a file in one extent or hole.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 use userbtrfs_device::Device;
@@ -36,6 +37,15 @@ pub struct Filesystem {
     /// The path at which paths without a leading slash start; `None` for the root, so that a clone
     /// is cheap.
     working_dir: Option<Box<[u8]>>,
+}
+
+impl fmt::Debug for Filesystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filesystem")
+            .field("root", &self.root)
+            .field("is_writable", &self.is_writable())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Fields are dropped in this order: each may need those after it.

@@ -1,5 +1,7 @@
 //! Handles on inodes, their attributes, and directories.
 
+use std::fmt;
+
 use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::Arc;
 
@@ -28,6 +30,12 @@ pub struct Inode {
     held: Option<Arc<InodeRef>>,
     fs: Filesystem,
     id: InodeId,
+}
+
+impl fmt::Debug for Inode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inode").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// The attributes of an inode.
@@ -282,6 +290,12 @@ pub struct Dir {
     pub(super) default_acl: DefaultAcl,
 }
 
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dir").field("inode", &self.inode).finish_non_exhaustive()
+    }
+}
+
 /// The user and group of new inodes if none are given.
 const ROOT_USER: (u32, u32) = (0, 0);
 
@@ -468,6 +482,12 @@ pub struct DirEntries {
     /// The position behind the last entry that existed at first, if not all were listed at once.
     end: Option<DirPosition>,
     listed: std::vec::IntoIter<Arc<Entry>>,
+}
+
+impl fmt::Debug for DirEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirEntries").field("dir", &self.inode).finish_non_exhaustive()
+    }
 }
 
 impl Iterator for DirEntries {

@@ -1,5 +1,6 @@
 //! Sequential reading of files.
 
+use std::fmt;
 use std::io;
 
 use super::Inode;
@@ -18,6 +19,12 @@ pub struct FileReader {
     current: Option<(Chunk, u64)>,
     /// Keeps the inode from being deleted.
     _inode: Inode,
+}
+
+impl fmt::Debug for FileReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileReader").field("inode", &self._inode).finish_non_exhaustive()
+    }
 }
 
 /// Bytes of a file, or a hole in it.

@@ -5,6 +5,8 @@
 //!    error there, and not entered ([`Dir::enter`]).
 //! 3. The memory is that of the path to the current entry.
 
+use std::fmt;
+
 use userbtrfs_format::FileKind;
 
 use super::{Dir, DirEntries, DirEntry, FileType, Inode, join_path};
@@ -16,6 +18,12 @@ pub struct Walk {
     levels: Vec<Level>,
 }
 
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk").field("depth", &self.levels.len()).finish_non_exhaustive()
+    }
+}
+
 struct Level {
     id: InodeId,
     dir: Dir,
@@ -24,7 +32,7 @@ struct Level {
 }
 
 /// An entry that a walk visits.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct WalkEntry {
     /// The path.
     pub path: Vec<u8>,

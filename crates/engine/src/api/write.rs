@@ -156,6 +156,7 @@ impl File {
 
 /// Writes a file from an offset on, in the manner of [`std::io::Write`]. It buffers nothing:
 /// flushing does nothing.
+#[derive(Debug)]
 pub struct FileWriter<'a> {
     file: &'a File,
     offset: u64,

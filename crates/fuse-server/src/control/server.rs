@@ -35,6 +35,16 @@ pub enum Answer {
     AtEnd(Box<dyn FnOnce() -> Result<(), String> + Send>),
 }
 
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => f.debug_tuple("Whole").field(bytes).finish(),
+            Self::Parts(_) => f.write_str("Parts"),
+            Self::AtEnd(_) => f.write_str("AtEnd"),
+        }
+    }
+}
+
 /// The askers that are answered when the mount has ended. Dropped without that, they learn that
 /// there is no answer.
 #[derive(Debug, Default)]
@@ -44,6 +54,7 @@ pub struct Waiting(Vec<UnixStream>);
 pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
 
 /// A stream of parts to one client. Sending never waits.
+#[derive(Debug)]
 pub struct ReplyStream(UnixStream);
 
 /// The outcome of sending a part.
