@@ -35,7 +35,7 @@ pub(crate) fn open_bytes(image: Vec<u8>) -> Result<Filesystem, Error> {
 
 /// Returns the error of an image that does not open.
 pub(crate) fn refusal(opened: Result<Filesystem, Error>) -> Error {
-    opened.err().expect("the image must not open")
+    opened.expect_err("the image must not open")
 }
 
 /// Returns pseudo-random bytes, which are always the same.

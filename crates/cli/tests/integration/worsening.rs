@@ -502,7 +502,7 @@ fn meet(damage: &Damage, change: &Change, before: &State) -> Outcome {
 #[track_caller]
 fn assert_is_over(what: &str, filesystem: Filesystem) {
     assert!(!filesystem.is_writable(), "{what}");
-    let again = filesystem.create_dir("/again", 0o755).err().expect("it is over");
+    let again = filesystem.create_dir("/again", 0o755).expect_err("it is over");
     assert_eq!(again.errno(), 30, "{what}");
     assert!(filesystem.close().is_err(), "{what}: who closes is told");
 }

@@ -39,7 +39,7 @@ fn open(path: &Path) -> Result<FileDevice, DeviceError> {
 }
 
 fn assert_locked(path: &Path) {
-    let error = open(path).err().expect("it is held");
+    let error = open(path).expect_err("it is held");
     assert!(matches!(error, DeviceError::Locked { .. }), "{error}");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }

@@ -159,6 +159,6 @@ fn partition_beyond_the_end_of_the_image_is_refused() {
     named.as_file().set_len(MIB).unwrap();
     write_mbr(named.as_file(), 0, &[(0x83, 1, 4096)]);
     let options = FileOptions { region: Region::Partition(1), ..FileOptions::default() };
-    let error = FileDevice::open(named.path(), options).err().expect("it is too short");
+    let error = FileDevice::open(named.path(), options).expect_err("it is too short");
     assert!(matches!(error, crate::DeviceError::RegionOutside { len: 2_097_152, .. }), "{error}");
 }

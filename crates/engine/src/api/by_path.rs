@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
+use super::{Attributes, Dir, Filesystem, ImagePath, RenameMode, join_path};
 use crate::error::{Error, Result};
 
 /// The permissions of files that are created without a mode.
@@ -16,8 +16,8 @@ impl Filesystem {
     /// too. The path may end with slashes. Returns [`Error::BadName`] if the last component is `.`
     /// or `..`, [`Error::Exists`] if the path is that of the root, and [`Error::NotFound`] if it is
     /// empty.
-    pub fn open_parent(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
-        let path = path.as_ref();
+    pub fn open_parent(&self, path: impl ImagePath) -> Result<(Dir, Vec<u8>)> {
+        let path = path.path_bytes();
         let is_empty = path.is_empty();
         let path = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
         let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -31,35 +31,35 @@ impl Filesystem {
 
     /// Like [`Self::open_parent`], to create anything but a directory: returns
     /// [`Error::NotADirectory`] if the path ends with a slash.
-    pub fn open_parent_of_file(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
-        let found = self.open_parent(path.as_ref())?;
-        if path.as_ref().ends_with(b"/") { Err(Error::NotADirectory) } else { Ok(found) }
+    pub fn open_parent_of_file(&self, path: impl ImagePath) -> Result<(Dir, Vec<u8>)> {
+        let found = self.open_parent(path.path_bytes())?;
+        if path.path_bytes().ends_with(b"/") { Err(Error::NotADirectory) } else { Ok(found) }
     }
 
     /// Like [`Self::open_parent`], to remove or rename the name. Returns [`Error::IsRoot`] if the
     /// path is that of the root, and [`Error::NotADirectory`] if it ends with a slash and does not
     /// lead to a directory.
-    pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
-        let (dir, name) = match self.open_parent(path.as_ref()) {
+    pub fn open_parent_to_remove(&self, path: impl ImagePath) -> Result<(Dir, Vec<u8>)> {
+        let (dir, name) = match self.open_parent(path.path_bytes()) {
             Err(Error::Exists) => return Err(Error::IsRoot),
             found => found?,
         };
-        if path.as_ref().ends_with(b"/") && !dir.lookup(&name)?.metadata()?.is_dir() {
+        if path.path_bytes().ends_with(b"/") && !dir.lookup(&name)?.metadata()?.is_dir() {
             return Err(Error::NotADirectory);
         }
         Ok((dir, name))
     }
 
     /// Creates an empty directory with these permissions.
-    pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<Dir> {
+    pub fn create_dir(&self, path: impl ImagePath, mode: u32) -> Result<Dir> {
         let (dir, name) = self.open_parent(path)?;
         dir.create_dir(&name, mode)
     }
 
     /// Creates a directory with these permissions, and those of its ancestors that are missing.
     /// Existing directories stay as they are.
-    pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
-        let path = self.absolute(path.as_ref());
+    pub fn create_dir_all(&self, path: impl ImagePath, mode: u32) -> Result<()> {
+        let path = self.absolute(path.path_bytes());
         let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
         let mut way = b"/".to_vec();
         for part in parts {
@@ -74,8 +74,8 @@ impl Filesystem {
 
     /// Replaces the content of the file at a path; creates the file if it does not exist, with the
     /// permissions 0644.
-    pub fn write(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Result<()> {
-        let path = path.as_ref();
+    pub fn write(&self, path: impl ImagePath, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.path_bytes();
         let inode = match self.lookup(path) {
             Err(Error::NotFound) => {
                 let (dir, name) = self.open_parent_of_file(path)?;
@@ -87,20 +87,20 @@ impl Filesystem {
     }
 
     /// Removes a name of an inode other than a directory. A symbolic link is not followed.
-    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_file(&self, path: impl ImagePath) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
         dir.remove_file(&name)
     }
 
     /// Removes an empty directory.
-    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_dir(&self, path: impl ImagePath) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
         dir.remove_dir(&name)
     }
 
     /// Removes a directory with all of its content. A symbolic link is not followed. The first
     /// failure ends it.
-    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_dir_all(&self, path: impl ImagePath) -> Result<()> {
         self.remove_dir_all_with(path, |_, error| Err(error))
     }
 
@@ -108,7 +108,7 @@ impl Filesystem {
     /// continues, like [`Dir::remove_content_with`].
     pub fn remove_dir_all_with(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl ImagePath,
         failed: impl FnMut(&[u8], Error) -> Result<()>,
     ) -> Result<()> {
         self.remove_dir_all_counted(path, &AtomicU64::new(0), failed)
@@ -117,7 +117,7 @@ impl Filesystem {
     /// Like [`Self::remove_dir_all_with`], and counts the removed names in `removed`.
     pub fn remove_dir_all_counted(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl ImagePath,
         removed: &AtomicU64,
         failed: impl FnMut(&[u8], Error) -> Result<()>,
     ) -> Result<()> {
@@ -131,20 +131,20 @@ impl Filesystem {
 
     /// Moves an inode from one path to another, and replaces what is there, as
     /// [`RenameMode::Replace`] describes.
-    pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+    pub fn rename(&self, from: impl ImagePath, to: impl ImagePath) -> Result<()> {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
     /// Like [`Self::rename`], in another mode.
     pub fn rename_with(
         &self,
-        from: impl AsRef<[u8]>,
-        to: impl AsRef<[u8]>,
+        from: impl ImagePath,
+        to: impl ImagePath,
         mode: RenameMode,
     ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(from)?;
         let is_dir = || Ok::<_, Error>(dir.lookup(&name)?.metadata()?.is_dir());
-        let (to, new_name) = if to.as_ref().ends_with(b"/") && !is_dir()? {
+        let (to, new_name) = if to.path_bytes().ends_with(b"/") && !is_dir()? {
             self.open_parent_of_file(to)?
         } else {
             self.open_parent(to)?
@@ -154,20 +154,20 @@ impl Filesystem {
 
     /// Adds the name `link` to the inode at the path `original`, which is no directory. A symbolic
     /// link at the end of `original` is not followed.
-    pub fn hard_link(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
+    pub fn hard_link(&self, original: impl ImagePath, link: impl ImagePath) -> Result<()> {
         let inode = self.lookup_no_follow(original)?;
         let (dir, name) = self.open_parent_of_file(link)?;
         dir.link(&name, &inode)
     }
 
     /// Creates a symbolic link to `original` at `link`.
-    pub fn symlink(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
+    pub fn symlink(&self, original: impl ImagePath, link: impl ImagePath) -> Result<()> {
         let (dir, name) = self.open_parent_of_file(link)?;
-        dir.symlink(&name, original.as_ref()).map(drop)
+        dir.symlink(&name, original.path_bytes()).map(drop)
     }
 
     /// Sets the permissions of the inode at a path; a symbolic link at its end is followed.
-    pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+    pub fn set_permissions(&self, path: impl ImagePath, mode: u32) -> Result<()> {
         let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
         self.lookup(path)?.set_attributes(&attributes)
     }

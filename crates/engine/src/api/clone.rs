@@ -2,7 +2,7 @@
 
 use userbtrfs_sync::Arc;
 
-use super::{Deduped, File, Filesystem};
+use super::{Deduped, File, Filesystem, ImagePath};
 use crate::data::{FileOps, ShareRange};
 use crate::error::{Error, Result};
 use crate::units::SECTOR;
@@ -82,9 +82,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// Those of [`File::clone_range`]. A file that existed may be empty after an error.
-    pub fn clone_file(&self, source: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Result<()> {
+    pub fn clone_file(&self, source: impl ImagePath, target: impl ImagePath) -> Result<()> {
         let from = self.open_file(source)?;
-        let path = target.as_ref();
+        let path = target.path_bytes();
         let to = match self.open_file(path) {
             Err(Error::NotFound) => {
                 let (dir, name) = self.open_parent_of_file(path)?;

@@ -14,7 +14,7 @@ use userbtrfs_volume::{Volume, Warning};
 
 use super::options::RootSubvolume;
 use super::path::{self, FinalSymlink, join_path};
-use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
+use super::{Dir, File, ImagePath, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::compression::Compress;
 use crate::data::{FileOps, PageCache};
 use crate::error::{Error, InodeId, Result};
@@ -188,8 +188,8 @@ impl Filesystem {
     /// Returns a handle of the same open filesystem for which paths without a leading slash start
     /// at `dir`, which is resolved with each of them.
     #[must_use]
-    pub fn in_working_dir(&self, dir: impl AsRef<[u8]>) -> Self {
-        let working_dir = Some(self.absolute(dir.as_ref()).into());
+    pub fn in_working_dir(&self, dir: impl ImagePath) -> Self {
+        let working_dir = Some(self.absolute(dir.path_bytes()).into());
         Self { inner: Arc::clone(&self.inner), root: self.root, working_dir }
     }
 
@@ -372,13 +372,13 @@ impl Filesystem {
     }
 
     /// Looks up a path; a symbolic link at its end is followed.
-    pub fn lookup(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
-        self.resolve(path.as_ref(), FinalSymlink::Follow)
+    pub fn lookup(&self, path: impl ImagePath) -> Result<Inode> {
+        self.resolve(path.path_bytes(), FinalSymlink::Follow)
     }
 
     /// Looks up a path; a symbolic link at its end is not followed.
-    pub fn lookup_no_follow(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
-        self.resolve(path.as_ref(), FinalSymlink::Keep)
+    pub fn lookup_no_follow(&self, path: impl ImagePath) -> Result<Inode> {
+        self.resolve(path.path_bytes(), FinalSymlink::Keep)
     }
 
     fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
@@ -396,38 +396,38 @@ impl Filesystem {
     }
 
     /// Opens the regular file at a path.
-    pub fn open_file(&self, path: impl AsRef<[u8]>) -> Result<File> {
+    pub fn open_file(&self, path: impl ImagePath) -> Result<File> {
         self.lookup(path)?.open()
     }
 
     /// Opens the directory at a path.
-    pub fn open_dir(&self, path: impl AsRef<[u8]>) -> Result<Dir> {
+    pub fn open_dir(&self, path: impl ImagePath) -> Result<Dir> {
         self.lookup(path)?.open_dir()
     }
 
     /// Returns the attributes of the inode at a path; a symbolic link at its end is followed.
-    pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
+    pub fn metadata(&self, path: impl ImagePath) -> Result<Metadata> {
         self.lookup(path)?.metadata()
     }
 
     /// Returns the attributes of the inode at a path; a symbolic link at its end is not followed.
-    pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
+    pub fn symlink_metadata(&self, path: impl ImagePath) -> Result<Metadata> {
         self.lookup_no_follow(path)?.metadata()
     }
 
     /// Returns the target of the symbolic link at a path.
-    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+    pub fn read_link(&self, path: impl ImagePath) -> Result<Vec<u8>> {
         self.lookup_no_follow(path)?.read_link()
     }
 
     /// Reads the whole content of the regular file at a path.
-    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+    pub fn read(&self, path: impl ImagePath) -> Result<Vec<u8>> {
         self.open_file(path)?.read_all()
     }
 
     /// Walks the tree at a path, parents before children. Symbolic links are not followed.
-    pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
-        let path = path.as_ref();
+    pub fn walk(&self, path: impl ImagePath) -> Result<Walk> {
+        let path = path.path_bytes();
         Ok(Walk::new(self.lookup_no_follow(path)?, path))
     }
 

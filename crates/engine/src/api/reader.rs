@@ -18,12 +18,12 @@ pub struct FileReader {
     /// The chunk that `read` is in, and how much of it was read.
     current: Option<(Chunk, u64)>,
     /// Keeps the inode from being deleted.
-    _inode: Inode,
+    inode: Inode,
 }
 
 impl fmt::Debug for FileReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileReader").field("inode", &self._inode).finish_non_exhaustive()
+        f.debug_struct("FileReader").field("inode", &self.inode).finish_non_exhaustive()
     }
 }
 
@@ -61,7 +61,7 @@ impl Chunk {
 
 impl FileReader {
     pub(super) fn new(stream: Stream, inode: Inode) -> Self {
-        Self { stream, current: None, _inode: inode }
+        Self { stream, current: None, inode }
     }
 
     /// Starts to read the first bytes without waiting for them.

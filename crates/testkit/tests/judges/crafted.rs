@@ -72,7 +72,7 @@ fn read(device: &Arc<SparseDevice>) -> Vec<u8> {
 fn refusal(device: &Arc<SparseDevice>) -> Error {
     let devices: Vec<Arc<dyn Device>> = vec![device.clone()];
     let opened = OpenOptions::new().write(true).open_devices(devices);
-    opened.err().expect("it is refused")
+    opened.expect_err("it is refused")
 }
 
 fn change_u64(bytes: &mut [u8], at: usize, change: impl Fn(u64) -> u64) {
