@@ -59,6 +59,51 @@ pub fn item_len_max(nodesize: u32) -> usize {
     minus(minus(to_usize(nodesize), HEADER_SIZE), ITEM_SIZE)
 }
 
+impl<B: AsRef<[u8]>> TreeBlock<B> {
+    /// The start of the item data, which ends the free space, counted from the end of the header.
+    fn data_start(&self) -> usize {
+        self.data_end(self.count)
+    }
+
+    /// The end of the data of the item in `slot`, or of an item inserted there.
+    fn data_end(&self, slot: usize) -> usize {
+        match slot.checked_sub(1) {
+            Some(before) => to_usize(self.raw_items()[before].offset.get()),
+            None => self.area(),
+        }
+    }
+
+    /// The number of bytes for items (in a leaf) or pointers (in a node).
+    pub fn area(&self) -> usize {
+        minus(self.bytes().len(), HEADER_SIZE)
+    }
+
+    /// The number of bytes that no item (in a leaf) or pointer (in a node) takes.
+    pub fn free_space(&self) -> usize {
+        if self.is_leaf() {
+            minus(self.data_start(), times(ITEM_SIZE, self.count))
+        } else {
+            minus(self.area(), times(POINTER_SIZE, self.count))
+        }
+    }
+
+    /// The number of bytes that items or pointers take.
+    pub fn used_space(&self) -> usize {
+        minus(self.area(), self.free_space())
+    }
+
+    /// The number of bytes that the items before `slot` take, including their heads.
+    pub fn space_before(&self, slot: usize) -> usize {
+        assert!(self.is_leaf(), "a node has no items");
+        plus(minus(self.area(), self.data_end(slot)), times(ITEM_SIZE, slot))
+    }
+
+    /// The maximum number of pointers in a node.
+    pub fn pointers_max(&self) -> usize {
+        self.area().checked_div(POINTER_SIZE).expect("it has bytes")
+    }
+}
+
 impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
     /// Creates an empty block in `bytes`, which must be `nodesize` zeros.
     pub fn empty(bytes: B, new: &NewBlock, geometry: &Geometry, chunk_tree_uuid: Uuid) -> Self {
@@ -218,45 +263,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         self.shift(slots.start..count, |at| at.checked_add(gone).expect("it was higher before"));
     }
 
-    /// The start of the item data, which ends the free space, counted from the end of the header.
-    fn data_start(&self) -> usize {
-        self.data_end(self.count)
-    }
-
-    /// The end of the data of the item in `slot`, or of an item inserted there.
-    fn data_end(&self, slot: usize) -> usize {
-        match slot.checked_sub(1) {
-            Some(before) => to_usize(self.raw_items()[before].offset.get()),
-            None => minus(self.bytes().len(), HEADER_SIZE),
-        }
-    }
-
-    /// The number of bytes that no item (in a leaf) or pointer (in a node) takes.
-    pub fn free_space(&self) -> usize {
-        if self.is_leaf() {
-            minus(self.data_start(), times(ITEM_SIZE, self.count))
-        } else {
-            minus(minus(self.bytes().len(), HEADER_SIZE), times(POINTER_SIZE, self.count))
-        }
-    }
-
-    /// The number of bytes that items or pointers take.
-    pub fn used_space(&self) -> usize {
-        minus(minus(self.bytes().len(), HEADER_SIZE), self.free_space())
-    }
-
-    /// The number of bytes that the items before `slot` take, including their heads.
-    pub fn space_before(&self, slot: usize) -> usize {
-        assert!(self.is_leaf(), "a node has no items");
-        let area = minus(self.bytes().len(), HEADER_SIZE);
-        plus(minus(area, self.data_end(slot)), times(ITEM_SIZE, slot))
-    }
-
-    /// The maximum number of pointers in a node.
-    pub fn pointers_max(&self) -> usize {
-        minus(self.bytes().len(), HEADER_SIZE).checked_div(POINTER_SIZE).expect("it has bytes")
-    }
-
     /// Inserts a pointer at `slot`. Panics if the node is full or the key does not belong there.
     pub fn insert_child(&mut self, slot: usize, child: &ChildPointer) {
         assert!(self.count < self.pointers_max(), "the caller made room");
@@ -302,39 +308,87 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
 
     /// Moves the slots from `from` on to the front of `right`.
     pub fn move_tail(&mut self, from: usize, right: &mut Self) {
-        right.take_front(self, from..self.count);
-        if self.is_leaf() {
-            self.remove_items(from..self.count);
-        } else {
-            self.remove_children(from..self.count);
-        }
+        right.copy_slots(0, self, from..self.count);
+        self.remove_slots(from..self.count);
+    }
+
+    /// Moves the slots before `to` to the end of `left`.
+    pub fn move_head(&mut self, to: usize, left: &mut Self) {
+        left.copy_slots(left.count, self, 0..to);
+        self.remove_slots(0..to);
     }
 
     /// Copies all slots of `left` to the front of this block.
     pub fn prepend_all<C: AsRef<[u8]>>(&mut self, left: &TreeBlock<C>) {
-        self.take_front(left, 0..left.len());
-    }
-
-    /// Copies `slots` of `left` to the front of this block.
-    fn take_front<C: AsRef<[u8]>>(&mut self, left: &TreeBlock<C>, slots: Range<usize>) {
-        for (at, slot) in slots.enumerate() {
-            if left.is_leaf() {
-                self.insert_item(at, left.key(slot), left.item(slot).data);
-            } else {
-                self.insert_child(at, &left.child(slot));
-            }
-        }
+        self.copy_slots(0, left, 0..left.len());
     }
 
     /// Copies all slots of `right` to the end of this block.
     pub fn append_all<C: AsRef<[u8]>>(&mut self, right: &TreeBlock<C>) {
-        for slot in 0..right.len() {
-            if right.is_leaf() {
-                let item = right.item(slot);
-                self.insert_item(self.count, item.key, item.data);
-            } else {
-                self.insert_child(self.count, &right.child(slot));
-            }
+        self.copy_slots(self.count, right, 0..right.len());
+    }
+
+    fn remove_slots(&mut self, slots: Range<usize>) {
+        if self.is_leaf() { self.remove_items(slots) } else { self.remove_children(slots) }
+    }
+
+    /// Inserts copies of `slots` of another block before the slot `at`. Panics if they do not fit
+    /// or do not belong there.
+    fn copy_slots<C: AsRef<[u8]>>(&mut self, at: usize, from: &TreeBlock<C>, slots: Range<usize>) {
+        assert_eq!(self.header.level, from.header.level, "blocks of one level share entries");
+        if slots.is_empty() {
+            return;
+        }
+        self.check_between(at, at, &from.key(slots.start));
+        self.check_between(at, at, &from.key(minus(slots.end, 1)));
+        if self.is_leaf() {
+            self.copy_items(at, from, slots);
+        } else {
+            self.copy_children(at, from, slots);
+        }
+    }
+
+    /// Inserts copies of the items in `slots` of another leaf before the slot `at`.
+    fn copy_items<C: AsRef<[u8]>>(&mut self, at: usize, from: &TreeBlock<C>, slots: Range<usize>) {
+        let from_end = from.data_end(slots.start);
+        let data = &from.body()[from.data_end(slots.end)..from_end];
+        let len = data.len();
+        let added = times(ITEM_SIZE, slots.len());
+        assert!(self.free_space() >= plus(added, len), "the caller made room");
+        let start = self.data_start();
+        let end = self.data_end(at);
+        let head = times(ITEM_SIZE, at);
+        let heads = times(ITEM_SIZE, self.count);
+        let body = self.body_mut();
+        body.copy_within(start..end, minus(start, len));
+        body[minus(end, len)..end].copy_from_slice(data);
+        body.copy_within(head..heads, plus(head, added));
+        let copied = &from.body()[times(ITEM_SIZE, slots.start)..times(ITEM_SIZE, slots.end)];
+        body[head..plus(head, added)].copy_from_slice(copied);
+        let after = plus(at, slots.len());
+        let count = plus(self.count, slots.len());
+        self.set_count(count);
+        // The data of the copies ends at `end`, that of the items after them `len` below.
+        self.shift(at..after, |offset| to_u32(minus(end, minus(from_end, to_usize(offset)))));
+        self.shift(after..count, |offset| to_u32(minus(to_usize(offset), len)));
+    }
+
+    /// Inserts copies of the pointers in `slots` of another node before the slot `at`.
+    fn copy_children<C: AsRef<[u8]>>(
+        &mut self,
+        at: usize,
+        from: &TreeBlock<C>,
+        slots: Range<usize>,
+    ) {
+        let count = plus(self.count, slots.len());
+        assert!(count <= self.pointers_max(), "the caller made room");
+        let start = times(POINTER_SIZE, at);
+        let end = times(POINTER_SIZE, self.count);
+        let len = times(POINTER_SIZE, slots.len());
+        self.body_mut().copy_within(start..end, plus(start, len));
+        self.set_count(count);
+        for (to, slot) in (at..).zip(slots) {
+            self.write_child(to, &from.child(slot));
         }
     }
 

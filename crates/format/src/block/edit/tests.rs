@@ -90,6 +90,11 @@ proptest! {
         });
         left.move_tail(cut, &mut right);
         prop_assert_eq!((left.len(), right.len()), (cut, before.len() - cut));
+        let back = right.len() / 2;
+        right.move_head(back, &mut left);
+        prop_assert_eq!((left.len(), right.len()), (cut + back, before.len() - cut - back));
+        left.move_tail(cut / 2, &mut right);
+        prop_assert_eq!(right.len(), before.len() - cut / 2);
         left.append_all(&right);
         prop_assert_eq!(items(&left), before);
         left.seal(&geometry()).unwrap();
