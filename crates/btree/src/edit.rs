@@ -86,8 +86,8 @@ pub(crate) enum Outcome {
     FirstChanged,
     /// Not done: a node above the leaf would have to change.
     Structure,
-    /// Not done: there is no space for an item before this slot.
-    NoRoom { slot: usize },
+    /// Not done: the leaf lacks `missing` bytes for an item before this slot, or in it.
+    NoRoom { slot: usize, missing: usize },
 }
 
 /// Returns whether a block uses so little of its space that it is merged with a neighbour.
@@ -97,7 +97,7 @@ pub(crate) fn is_sparse(block: &TreeBlock) -> bool {
 
 /// Returns whether the block is sparse once `gone` of its bytes are freed.
 fn is_sparse_without(block: &TreeBlock, gone: usize) -> bool {
-    block.used_space() - gone < (block.used_space() + block.free_space()) / 4
+    block.used_space() - gone < block.area() / 4
 }
 
 /// Changes one item of a leaf.
@@ -124,24 +124,14 @@ pub(crate) fn edit_leaf(leaf: &mut TreeBlock, edit: &mut impl Edit, reach: Reach
         Change::Put(data) => {
             let nodesize = u32::try_from(leaf.bytes().len()).expect("a block is small");
             assert!(data.len() <= item_len_max(nodesize), "item {key} fits no block");
-            if !put(leaf, slot, found, key, data) {
-                return Outcome::NoRoom { slot };
+            let missing = (new - new.min(old)).saturating_sub(leaf.free_space());
+            if missing > 0 {
+                return Outcome::NoRoom { slot, missing };
             }
+            if found { leaf.replace_item(slot, data) } else { leaf.insert_item(slot, key, data) }
         }
         Change::Remove if found => leaf.remove_items(slot..slot + 1),
         Change::Keep | Change::Remove => {}
     }
     if first { Outcome::FirstChanged } else { Outcome::Done }
-}
-
-/// Inserts an item or replaces its content; returns false if there is no space for it.
-fn put(leaf: &mut TreeBlock, slot: usize, found: bool, key: Key, data: &[u8]) -> bool {
-    let old = if found { item_space(leaf.item(slot).data.len()) } else { 0 };
-    let fits = leaf.free_space() + old >= item_space(data.len());
-    match (fits, found) {
-        (false, _) => {}
-        (true, true) => leaf.replace_item(slot, data),
-        (true, false) => leaf.insert_item(slot, key, data),
-    }
-    fits
 }

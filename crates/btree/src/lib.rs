@@ -28,6 +28,7 @@ mod edit;
 mod hash;
 mod merge;
 mod path;
+mod push;
 mod read_ahead;
 mod relocate;
 mod search;

@@ -16,7 +16,7 @@ use crate::source::BlockRefs;
 
 /// The side of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
@@ -71,17 +71,29 @@ impl Path<'_> {
     /// Merges a neighbour into the node at `index`, if one is in memory that fits.
     fn merge(&mut self, index: usize) {
         for side in [Side::Right, Side::Left] {
-            if let Some((neighbour, sharing)) = self.neighbour(index, side) {
+            if let Some((neighbour, sharing)) = self.mergeable(index, side) {
                 return self.join(index, side, &neighbour, sharing);
             }
         }
     }
 
-    /// Returns the locked neighbour, if it is in memory, its references are known, and both nodes
-    /// fit into one.
-    fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
-        let above = &self.steps[index - 1];
+    /// Returns the locked neighbour, if both nodes fit into one.
+    fn mergeable(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
+        let (guard, sharing) = self.neighbour(index, side)?;
         let own = &self.steps[index].guard;
+        // Leave some space, so that the next item does not split the node again.
+        let fits = own.used_space() + guard.used_space() <= own.area() / 4 * 3;
+        fits.then_some((guard, sharing))
+    }
+
+    /// Returns the locked neighbour of the last node of the path, which is at `index`, if it is in
+    /// memory and its references are known.
+    pub(crate) fn neighbour(
+        &self,
+        index: usize,
+        side: Side,
+    ) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
+        let above = &self.steps[index - 1];
         let slot = side.of(above.slot).filter(|slot| *slot < above.guard.len())?;
         let expected = self.tools.tree.expected_child(&above.guard, slot);
         let end = above.guard.next_child_key(slot).or_else(|| self.end_of(index - 1));
@@ -93,11 +105,8 @@ impl Path<'_> {
         }
         let guard = TreeLock::write_owned(&node, side.token());
         let sound = guard.check_expected(&expected).is_ok();
-        // Leave some space, so that the next item does not split the node again.
-        let area = own.used_space() + own.free_space();
-        let fits = own.used_space() + guard.used_space() <= area / 4 * 3;
         let sharing = self.tools.sharing(&guard, false).ok()?;
-        (sound && fits).then_some((guard, sharing))
+        sound.then_some((guard, sharing))
     }
 
     fn join(
@@ -126,7 +135,8 @@ impl Path<'_> {
 }
 
 impl Side {
-    fn of(self, slot: usize) -> Option<usize> {
+    /// Returns the slot of the neighbour on this side of the child in `slot`.
+    pub(crate) fn of(self, slot: usize) -> Option<usize> {
         match self {
             Self::Left => slot.checked_sub(1),
             Self::Right => slot.checked_add(1),

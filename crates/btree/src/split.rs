@@ -1,5 +1,7 @@
 //! Splits of full blocks, and a new root above a root that is split.
 
+use std::ops::Range;
+
 use userbtrfs_format::{Key, MAX_LEVEL};
 use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard};
 use userbtrfs_volume::TreeBlock;
@@ -100,11 +102,16 @@ fn split_slot(leaf: &TreeBlock, slot: usize) -> usize {
     if slot > 0 && leaf.space_before(slot) >= used / 4 * 3 {
         return slot;
     }
-    let mut low = 1.min(len - 1);
-    let mut high = len - 1;
-    while low < high {
-        let middle = usize::midpoint(low, high);
-        if leaf.space_before(middle) < used / 2 { low = middle + 1 } else { high = middle }
+    partition_point(1.min(len - 1)..len - 1, |slot| leaf.space_before(slot) < used / 2)
+}
+
+/// Returns the first slot for which `is_before` is false; the end of `slots` if it is true for
+/// all. It is true for no slot after one for which it is false.
+pub(crate) fn partition_point(slots: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
+    let Range { mut start, mut end } = slots;
+    while start < end {
+        let middle = usize::midpoint(start, end);
+        if is_before(middle) { start = middle + 1 } else { end = middle }
     }
-    low
+    start
 }

@@ -155,7 +155,11 @@ impl SearchContext<'_> {
                     }
                     path.mend_keys(path.steps.len() - 1);
                 }
-                Outcome::NoRoom { slot } => path.split_leaf(key, slot)?,
+                Outcome::NoRoom { slot, missing } => {
+                    if !path.push_items(key, slot, missing) {
+                        path.split_leaf(key, slot)?;
+                    }
+                }
                 Outcome::Structure => unreachable!("the whole way is held"),
             }
         }

@@ -486,6 +486,21 @@ fn ascending_items_fill_their_leaves() {
     assert!(used / leaves > 3995 / 10 * 9, "{used} bytes in {leaves} leaves");
 }
 
+#[test]
+fn items_in_any_order_fill_their_leaves() {
+    let grove = Grove::new(4096, 1 << 20);
+    let tree = &grove.trees[0].0;
+    let mut numbers: Vec<u64> = (0..10_000).collect();
+    Random::new(seed()).shuffle(&mut numbers);
+    for number in numbers {
+        let mut one = [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 75])];
+        tree.apply(&grove.store, &grove.books, &mut one).unwrap();
+    }
+    grove.commit();
+    let (leaves, used) = grove.fill_of(0);
+    assert!(used / leaves > 3995 / 100 * 75, "{used} bytes in {leaves} leaves");
+}
+
 /// Like checksums of an extent with many small holes: shortening a large item leaves a sparse leaf.
 #[test]
 fn a_leaf_of_items_that_become_short_is_merged() {

@@ -1,0 +1,80 @@
+//! Moves of items from a full leaf to a neighbour, so that fewer leaves are split and the leaves of
+//! a tree are fuller.
+//!
+//! 1. Nothing is read or allocated for this: only a neighbour that the running transaction may
+//!    change in place takes items.
+//! 2. Half of the neighbour's free space is used, so that both leaves have space for the items
+//!    that follow. A neighbour with little space is left alone: each move costs more than it
+//!    delays the split.
+
+use userbtrfs_format::Key;
+use userbtrfs_sync::{Arc, OwnedWriteGuard};
+
+use crate::NodeRef;
+use crate::merge::Side;
+use crate::path::{Path, PathNode};
+use crate::split::partition_point;
+
+impl Path<'_> {
+    /// Makes space in the leaf for `missing` more bytes for the item of `key` before `slot`, or in
+    /// it, by moving other items to a neighbour; or makes the path end in the right neighbour, if
+    /// the item can be its first. Returns false if neither neighbour has enough space.
+    pub(crate) fn push_items(&mut self, key: Key, slot: usize, missing: usize) -> bool {
+        let index = self.steps.len() - 1;
+        if index == 0 {
+            return false;
+        }
+        self.push_right(index, key, slot, missing) || self.push_left(index, slot, missing)
+    }
+
+    fn push_right(&mut self, index: usize, key: Key, slot: usize, missing: usize) -> bool {
+        let Some(mut right) = self.roomy_neighbour(index, Side::Right) else { return false };
+        let own = &self.steps[index].guard;
+        let half = right.free_space() / 2;
+        if slot == own.len() {
+            if own.free_space() + missing > half {
+                return false;
+            }
+            let slot = self.steps[index - 1].slot + 1;
+            self.steps[index - 1].block_mut().set_child_key(slot, key);
+            self.steps[index - 1].slot = slot;
+            self.steps[index] = PathNode { guard: right, slot: 0 };
+            return true;
+        }
+        // The item to be changed stays.
+        let first = if own.key(slot) == key { slot + 1 } else { slot };
+        let space_after = |at: usize| own.used_space() - own.space_before(at);
+        let at = partition_point(first..own.len(), |at| space_after(at) > half);
+        if space_after(at) < missing {
+            return false;
+        }
+        self.steps[index].block_mut().move_tail(at, Arc::make_mut(&mut right));
+        let above = &mut self.steps[index - 1];
+        let slot = above.slot + 1;
+        above.block_mut().set_child_key(slot, right.key(0));
+        true
+    }
+
+    fn push_left(&mut self, index: usize, slot: usize, missing: usize) -> bool {
+        let Some(mut left) = self.roomy_neighbour(index, Side::Left) else { return false };
+        let own = &self.steps[index].guard;
+        let half = left.free_space() / 2;
+        // One item stays: the leaf has a first key.
+        let end = slot.min(own.len() - 1);
+        let at = partition_point(1..end + 1, |at| own.space_before(at) <= half) - 1;
+        if own.space_before(at) < missing {
+            return false;
+        }
+        self.steps[index].block_mut().move_head(at, Arc::make_mut(&mut left));
+        self.mend_keys(index);
+        true
+    }
+
+    /// Returns the locked neighbour, if it may be changed in place and has space for some items.
+    fn roomy_neighbour(&self, index: usize, side: Side) -> Option<OwnedWriteGuard<NodeRef>> {
+        let (guard, sharing) = self.neighbour(index, side)?;
+        let is_exclusive = sharing.refs <= 1 && !sharing.full_backref;
+        let is_roomy = guard.free_space() >= guard.area() / 16;
+        (self.tools.is_current(&guard) && is_exclusive && is_roomy).then_some(guard)
+    }
+}
