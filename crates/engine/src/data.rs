@@ -7,12 +7,14 @@
 //! | `writeback` | from dirty blocks to extents: allocate, submit, complete                      |
 //! | `ops`       | the system calls: write, direct I/O, truncate, fallocate, clone, dedupe       |
 //!
-//! A folder uses only those above it in this table, and [`units`] and [`backing_extents`].
+//! A folder uses only those above it in this table, and [`units`], [`backing_extents`] and
+//! [`helpers`].
 //!
 //! A read takes cached blocks from the page cache. For the rest, the file's extents are split into
 //! *pieces*, each a part of one extent that can be read in one go; all pieces of a window are
 //! submitted together; their checksums are looked up while they are in flight; each piece is then
-//! verified, read from another mirror if the first copy is bad, and decompressed.
+//! verified, read from another mirror if the first copy is bad, and decompressed: compressed pieces
+//! by several threads.
 //!
 //! A write reserves space for the sectors that it newly dirties, copies the bytes into the page
 //! cache and extends the file there. Writeback later allocates space, submits the data and computes
@@ -28,6 +30,7 @@
 
 mod backing_extents;
 mod cache;
+mod helpers;
 mod ops;
 mod read;
 mod units;

@@ -13,7 +13,6 @@
 pub(in crate::data) mod batch;
 pub(in crate::data) mod compress;
 pub(crate) mod context;
-pub(in crate::data) mod helpers;
 pub(in crate::data) mod nocow;
 pub(in crate::data) mod ordered;
 pub(in crate::data) mod repair;

@@ -1,5 +1,7 @@
 //! Compression on write.
 
+use std::io::Read as _;
+
 use userbtrfs_format::IncompatFlags;
 
 use super::*;
@@ -389,6 +391,39 @@ fn damaged_compressed_extent_is_an_error_and_never_wrong_bytes() {
             let read = fs.read("file");
             assert!(matches!(read, Err(Error::Data { .. })), "{algorithm:?} at {damaged}");
         }
+    }
+}
+
+/// The extents are decompressed at once, by several threads.
+#[test]
+fn all_data_before_a_damaged_one_of_many_compressed_extents_is_read() {
+    const EXTENT: usize = 128 << 10;
+    const COUNT: usize = 5;
+    let lab = Compressing::of_size(IMAGE / 2, &options("lzo", false));
+    let bytes = text(1, COUNT * EXTENT);
+    let extents = lab.write("file", &bytes).extents().unwrap();
+    assert_eq!(extents.len(), COUNT);
+    lab.fs.close().unwrap();
+    let image = lab.device.snapshot();
+    for (number, extent) in extents.iter().enumerate() {
+        let ExtentKind::Data { logical, .. } = extent.kind else { panic!("all is data") };
+        let mut image = image.clone();
+        let at = usize::try_from(physical(&image, logical)).unwrap();
+        image[at + 1000] ^= 0x40;
+        let device = Arc::new(MemoryDevice::from_bytes(image));
+        let fs = OpenOptions::new().open_devices(vec![device]).unwrap();
+        let file = fs.root().lookup(b"file").unwrap().open().unwrap();
+        let mut read = Vec::new();
+        let error = file.reader().read_to_end(&mut read).unwrap_err();
+        assert!(error.to_string().contains("checksum"), "{error}");
+        assert!(read == bytes[..number * EXTENT], "{number}: {} bytes", read.len());
+        let error = file.read_at(&mut vec![0; bytes.len()], 0).unwrap_err();
+        let damaged = u64::try_from(number * EXTENT).unwrap();
+        assert!(matches!(error, Error::Data { offset, .. } if offset == damaged), "{error}");
+        let after = (number + 1) * EXTENT;
+        let mut rest = vec![0; bytes.len() - after];
+        file.read_at(&mut rest, u64::try_from(after).unwrap()).unwrap();
+        assert!(rest == bytes[after..], "{number}");
     }
 }
 

@@ -27,6 +27,7 @@ use crate::data::cache::range_lock::RangeLock;
 use crate::data::cache::reservation::DelallocReservation;
 use crate::data::cache::shared::{CacheShared, CachedFile, Listed};
 use crate::data::cache::writeback_errors::ErrSeq;
+use crate::data::helpers::Helpers;
 use crate::data::units::{BLOCK, sectors};
 use crate::error::{InodeId, Result, Unwritten};
 use crate::inode::{FileChange, Inode};
@@ -189,6 +190,11 @@ impl FilePages {
     /// Returns the most blocks that one read may bring in.
     pub(in crate::data) fn ahead_max(&self) -> u64 {
         self.cache.ahead_max
+    }
+
+    /// Returns the threads that may help to decompress.
+    pub(in crate::data) fn helpers(&self) -> &Helpers {
+        &self.cache.helpers
     }
 
     /// Evicts blocks until the memory bound is met. The caller holds no lock of a file in memory.

@@ -15,6 +15,7 @@ use userbtrfs_transaction::TransactionManager;
 use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::shared::{self, CacheShared};
 use crate::data::cache::writeback_errors::WritebackErrors;
+use crate::data::helpers::Helpers;
 use crate::error::InodeId;
 use crate::inode::Inode;
 
@@ -38,6 +39,11 @@ impl PageCache {
             let new = FilePages::new(inode, &self.shared);
             self.shared.get_or_insert(inode.id(), new)
         })
+    }
+
+    /// Returns the threads that may help to compress.
+    pub(in crate::data) fn helpers(&self) -> &Helpers {
+        &self.shared.helpers
     }
 
     /// Returns the cached file of an inode; `None` if there is none.

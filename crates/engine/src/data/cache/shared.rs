@@ -15,6 +15,7 @@ use userbtrfs_transaction::TransactionManager;
 
 use crate::data::cache::blocks::{Evicted, Usage};
 use crate::data::cache::writeback_errors::WritebackErrors;
+use crate::data::helpers::Helpers;
 use crate::data::units::BLOCK;
 use crate::error::InodeId;
 use crate::units::SECTOR;
@@ -52,6 +53,8 @@ pub(in crate::data) struct CacheShared<F> {
     pub(in crate::data) ahead_max: u64,
     /// The buffer that blocks of zeros share.
     pub(in crate::data) zeros: Arc<Buffer>,
+    /// The threads that may help to compress and decompress.
+    pub(in crate::data) helpers: Helpers,
     /// `None` if the filesystem is open read-only.
     pub(in crate::data) transactions: Option<Arc<TransactionManager>>,
 }
@@ -115,6 +118,7 @@ impl<F: CachedFile> CacheShared<F> {
             bytes_max,
             ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
             zeros: Arc::new(Buffer::zeroed(BLOCK)),
+            helpers: Helpers::new(),
             transactions,
         }
     }

@@ -245,6 +245,7 @@ impl Load<'_> {
 
     fn fetch(&mut self, file: &BackingExtents, group: Vec<ReadRequest>) -> Result<()> {
         let mut arrived = ExtentReader::submit(self.tree_roots, group).wait(self.tree_roots, file);
+        arrived.decompress(self.tree_roots, file, self.pages.helpers());
         while let Some(next) = arrived.next(self.tree_roots, file) {
             let (piece, fetched) = next?;
             self.copy(piece.start, piece.len, fetched.bytes());

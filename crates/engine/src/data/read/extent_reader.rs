@@ -12,6 +12,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
 use crate::data::backing_extents::BackingExtents;
+use crate::data::helpers::Helpers;
 use crate::data::read::checksums::SectorChecksums;
 use crate::data::read::requests::{ReadRequest, ReadSource};
 use crate::error::{DataError, Error, Result};
@@ -79,7 +80,8 @@ impl ExtentReader {
     pub(crate) fn wait(self, tree_roots: &TreeRoots, file: &BackingExtents) -> ReadDone {
         let sums = self.find_checksums(tree_roots, file);
         let reads = tree_roots.store().volume().wait(self.reads);
-        let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
+        let mut reads =
+            reads.into_iter().zip(sums).map(|(bytes, sums)| Read::Stored(Stored { bytes, sums }));
         let pieces = self.pieces.into_iter().map(|piece| {
             let on_disk = matches!(piece.source, ReadSource::Disk { .. });
             let read = on_disk.then(|| reads.next().expect("a read for each that needs one"));
@@ -106,12 +108,22 @@ impl ExtentReader {
 }
 
 /// Pieces that were read. Each is verified and decompressed on demand, so that its bytes are still
-/// in the processor's caches when the caller uses them.
+/// in the processor's caches when the caller uses them; [`ReadDone::decompress`] does it for
+/// several at once.
 pub(crate) struct ReadDone {
     pieces: std::vec::IntoIter<(ReadRequest, Option<Read>)>,
 }
 
-struct Read {
+/// The bytes of a piece on disk.
+enum Read {
+    /// As they were read.
+    Stored(Stored),
+    /// Verified and decompressed.
+    Done(Result<ReadExtents>),
+}
+
+/// Bytes as they were read, and their checksums.
+struct Stored {
     bytes: Result<Buffer, ReadError>,
     sums: Result<Option<SectorChecksums>>,
 }
@@ -125,13 +137,42 @@ impl ReadDone {
     ) -> Option<Result<(ReadRequest, ReadExtents)>> {
         let (piece, read) = self.pieces.next()?;
         let bytes = match (&piece.source, read) {
-            (ReadSource::Disk { .. }, Some(Read { bytes, sums })) => {
-                sums.and_then(|sums| OnDisk { tree_roots, file, piece: &piece, sums }.make(bytes))
-            }
-            (ReadSource::Inline { .. }, _) => inline(file, &piece),
-            _ => Ok(ReadExtents::Zeros(piece.len)),
+            (_, Some(Read::Stored(stored))) => verified(tree_roots, file, &piece, stored)
+                .and_then(|bytes| content(file, &piece, bytes)),
+            (_, Some(Read::Done(bytes))) => bytes,
+            (ReadSource::Inline { .. }, None) => inline(file, &piece),
+            (_, None) => Ok(ReadExtents::Zeros(piece.len)),
         };
         Some(bytes.map(|bytes| (piece, bytes)))
+    }
+
+    /// Verifies and decompresses all compressed pieces now if there are several: each by one of
+    /// the threads.
+    pub(in crate::data) fn decompress(
+        &mut self,
+        tree_roots: &TreeRoots,
+        file: &BackingExtents,
+        helpers: &Helpers,
+    ) {
+        let pieces = self.pieces.as_mut_slice();
+        if pieces.iter().filter(|(piece, _)| piece.is_compressed()).count() < 2 {
+            return;
+        }
+        let mut streams = Vec::new();
+        for (index, (piece, read)) in pieces.iter_mut().enumerate() {
+            if let Some(Read::Stored(stored)) = read.take_if(|_| piece.is_compressed()) {
+                match verified(tree_roots, file, piece, stored) {
+                    Ok(stream) => streams.push((index, stream)),
+                    Err(error) => *read = Some(Read::Done(Err(error))),
+                }
+            }
+        }
+        let plain =
+            |(index, stream): &(usize, Buffer)| decompressed(file, &pieces[*index].0, stream);
+        let done = helpers.map(&streams, plain);
+        for ((index, _), bytes) in streams.into_iter().zip(done) {
+            pieces[index].1 = Some(Read::Done(bytes));
+        }
     }
 }
 
@@ -177,6 +218,35 @@ fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
     Ok(part(buffer, *skip, piece.len))
 }
 
+/// Returns the verified bytes on disk of a piece.
+fn verified(
+    tree_roots: &TreeRoots,
+    file: &BackingExtents,
+    piece: &ReadRequest,
+    Stored { bytes, sums }: Stored,
+) -> Result<Buffer> {
+    OnDisk { tree_roots, file, piece, sums: sums? }.verified(bytes)
+}
+
+/// Returns the content of a piece, given its verified bytes on disk.
+fn content(file: &BackingExtents, piece: &ReadRequest, bytes: Buffer) -> Result<ReadExtents> {
+    match piece.source {
+        ReadSource::Disk { compression: None, skip, .. } => Ok(part(bytes, skip, piece.len)),
+        _ => decompressed(file, piece, &bytes),
+    }
+}
+
+/// Returns the content of a compressed piece, given its verified bytes on disk.
+fn decompressed(file: &BackingExtents, piece: &ReadRequest, bytes: &[u8]) -> Result<ReadExtents> {
+    let ReadSource::Disk { range, compression: Some((how, ram_bytes)), skip } = piece.source else {
+        unreachable!("called for compressed pieces")
+    };
+    // Decompression fills the whole buffer, with zeros if the stream is short.
+    let mut plain = Buffer::unspecified(to_usize(ram_bytes));
+    decompress(file, piece, range.logical, how, bytes, &mut plain)?;
+    Ok(part(plain, skip, piece.len))
+}
+
 fn decompress(
     file: &BackingExtents,
     piece: &ReadRequest,
@@ -205,21 +275,16 @@ struct OnDisk<'a> {
 }
 
 impl OnDisk<'_> {
-    fn make(&self, read: Result<Buffer, ReadError>) -> Result<ReadExtents> {
-        let ReadSource::Disk { range, compression, skip } = self.piece.source else {
+    /// Returns the bytes on disk, if they are those that the checksums are of.
+    fn verified(&self, read: Result<Buffer, ReadError>) -> Result<Buffer> {
+        let ReadSource::Disk { range, .. } = self.piece.source else {
             unreachable!("made for pieces on disk")
         };
         let mut bytes = self.readable(range, read)?;
         if let Some(sums) = &self.sums {
             self.verify(range, sums, &mut bytes)?;
         }
-        let Some((how, ram_bytes)) = compression else {
-            return Ok(part(bytes, skip, self.piece.len));
-        };
-        // Decompression fills the whole buffer, with zeros if the stream is short.
-        let mut plain = Buffer::unspecified(to_usize(ram_bytes));
-        decompress(self.file, self.piece, range.logical, how, &bytes, &mut plain)?;
-        Ok(part(plain, skip, self.piece.len))
+        Ok(bytes)
     }
 
     /// Returns the bytes of the first mirror that can be read.

@@ -185,7 +185,8 @@ impl Stream {
         match window {
             Window::Held(len) => Ok(self.take_held(len)),
             Window::Beneath(OnDiskStream { pieces, file, version }) => {
-                let pieces = pieces.wait(&self.tree_roots, &file);
+                let mut pieces = pieces.wait(&self.tree_roots, &file);
+                pieces.decompress(&self.tree_roots, &file, self.pages.helpers());
                 self.current = Some(OnDiskStream { pieces, file, version });
                 Ok(More::Later)
             }

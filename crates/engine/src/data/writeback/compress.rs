@@ -125,7 +125,7 @@ pub(in crate::data) fn split(
 
 /// Compresses chunks, in several threads; returns their results, in order.
 pub(in crate::data) fn compress(context: &WriteContext, chunks: &[Chunk]) -> Vec<Compressed> {
-    let streams = context.helpers.map(chunks, Chunk::compress);
+    let streams = context.cache.helpers().map(chunks, Chunk::compress);
     let padded = streams.into_iter().map(|stream| match stream {
         Stream::Plain => Compressed::Plain,
         Stream::Incompressible => Compressed::Incompressible,

@@ -20,7 +20,6 @@ use crate::data::cache::file_pages::FilePages;
 use crate::data::cache::page_cache::PageCache;
 use crate::data::cache::reservation::{DelallocCosts, DelallocReserved};
 use crate::data::read::get_extent::ExtentMaps;
-use crate::data::writeback::helpers::Helpers;
 use crate::error::{InodeId, Result};
 use crate::inode::{ExtentMapKind, InodeEvents, Inodes, TreeRoots};
 
@@ -49,8 +48,6 @@ pub(in crate::data) struct WriteContext {
     pub(in crate::data) unfinished_max: u64,
     /// How data is compressed, unless the file has a property.
     compress: Mutex<Option<Compress>>,
-    /// The threads that may help to compress.
-    pub(in crate::data) helpers: Helpers,
 }
 
 impl WriteContext {
@@ -67,9 +64,8 @@ impl WriteContext {
             checksum: geometry.checksum_kind.size() as u64,
         };
         let WriteOptions { unfinished_max, compress, .. } = options;
-        let helpers = Helpers::new();
         let compress = Mutex::new(Class::TransactionState, compress);
-        Self { cache, nodes, transactions, costs, unfinished_max, compress, helpers }
+        Self { cache, nodes, transactions, costs, unfinished_max, compress }
     }
 
     /// Returns how data is compressed, unless the file has a property.

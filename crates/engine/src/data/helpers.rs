@@ -1,4 +1,4 @@
-//! Threads that help a thread of writeback to compress.
+//! Threads that help a thread to compress or to decompress.
 //!
 //! 1. There are never more of them than processors besides that of the first caller, whatever the
 //!    number of callers: a caller without a helper does all the work itself.
@@ -60,14 +60,14 @@ impl Helpers {
         };
         let mut done = thread::scope(|scope| {
             let start = |_| {
-                let helper = thread::Builder::new().name("compress".to_owned());
+                let helper = thread::Builder::new().name("helper".to_owned());
                 // The threads that do run take the items.
                 helper.spawn_scoped(scope, part).ok()
             };
             let helpers: Vec<_> = (0..permit.count).filter_map(start).collect();
             let mut done = part();
             for helper in helpers {
-                done.extend(helper.join().expect("compression does not panic"));
+                done.extend(helper.join().expect("the work does not panic"));
             }
             done
         });
