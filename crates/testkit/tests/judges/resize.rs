@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use userbtrfs::mkfs::Options;
+use userbtrfs::mkfs::{Options, Profile};
 use userbtrfs::{Allocate, Filesystem, ImageLength, NewSize, OpenOptions, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::cut::{Choice, states};
@@ -146,8 +146,16 @@ fn cut_resize_shows_the_old_size_or_the_new_one() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     let without_free_space_tree = Options { free_space_tree: false, ..Default::default() };
-    for options in [Options::default(), without_free_space_tree] {
-        let base = filled(&options, 500 * MIB, 20 << 20);
+    let duplicated = Options { data: Profile::Dup, ..Default::default() };
+    let cases = [
+        (Options::default(), 500 * MIB),
+        (without_free_space_tree, 500 * MIB),
+        (Options::mixed(), 500 * MIB),
+        (duplicated, 350 * MIB),
+    ];
+    for (options, gap) in cases {
+        println!("{options:?}");
+        let base = filled(&options, gap, 20 << 20);
         let shrunk = cut(&linux, &base, NewSize::Bytes(400 * MIB + 5000));
         truncated(&linux, &shrunk, 400 * MIB + 4096);
         let grown = cut(&linux, &shrunk, NewSize::Max);
