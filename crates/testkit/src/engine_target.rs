@@ -188,6 +188,7 @@ impl Actor {
             | Operation::Append { object, .. }
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
+            | Operation::Defragment { object, .. }
             | Operation::Sync { object } => self
                 .on_file(object, |file| data::change(file, operation))
                 .map_err(|errno| if self.is_read_only(object) { Errno::ROFS } else { errno }),

@@ -29,7 +29,7 @@ pub use kernel_log::KernelLog;
 pub use lock::Linux;
 pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
-pub use share_range::{clone_range, dedupe_range};
+pub use share_range::{clone_range, dedupe_range, defragment};
 pub use shutdown::shutdown;
 
 impl Linux {

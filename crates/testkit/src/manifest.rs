@@ -152,6 +152,15 @@ impl Manifest {
         &self.entries
     }
 
+    /// Returns the manifest with these inode flags cleared.
+    #[must_use]
+    pub fn without_flags(mut self, flags: u32) -> Self {
+        for entry in &mut self.entries {
+            entry.flags &= !flags;
+        }
+        self
+    }
+
     /// Returns the entry with exactly this path.
     pub fn get(&self, path: &[u8]) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| entry.path.as_slice().cmp(path));

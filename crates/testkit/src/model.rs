@@ -109,6 +109,7 @@ impl Model {
             | Operation::Append { object, .. }
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
+            | Operation::Defragment { object, .. }
             | Operation::Sync { object } => self.apply_to_content(object, operation),
             Operation::Read { .. } | Operation::Clone { .. } | Operation::Dedupe { .. } => {
                 unreachable!("it was handled before")

@@ -99,6 +99,18 @@ pub enum AllocateKind {
     ZeroKeepSize,
 }
 
+/// The algorithm that a defragmentation compresses with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// zlib.
+    Zlib,
+    /// LZO.
+    Lzo,
+    /// Zstandard.
+    Zstd,
+}
+
 /// Attributes to set; `None` does not change one. Setting an owner or group without a mode clears
 /// the set-id bits, except on directories; set-group-id only if the group may execute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +180,16 @@ pub enum Operation {
     /// `FIDEDUPERANGE`: like a clone, if both ranges hold the same bytes; returns whether they do,
     /// as one byte.
     Dedupe { source: Object, offset: u64, length: u64, object: Object, at: u64 },
+    /// `BTRFS_IOC_DEFRAG_RANGE`: rewrites the extents of a range that are smaller than `threshold`
+    /// together; all of them if they are to be compressed, which Linux is not asked for. A length
+    /// of 0 means up to the end, and a threshold of 0 the usual one.
+    Defragment {
+        object: Object,
+        offset: u64,
+        length: u64,
+        threshold: u32,
+        compression: Option<Algorithm>,
+    },
     /// pread(2), up to the end of the file.
     Read { object: Object, offset: u64, length: u64 },
     /// fsync(2).
@@ -228,6 +250,7 @@ impl Operation {
             | Self::Allocate { length, .. }
             | Self::Clone { length, .. }
             | Self::Dedupe { length, .. }
+            | Self::Defragment { length, .. }
             | Self::Read { length, .. } => Some(length),
             _ => None,
         }
@@ -271,6 +294,7 @@ impl Operation {
             | Self::Append { object, .. }
             | Self::Replace { object, .. }
             | Self::Allocate { object, .. }
+            | Self::Defragment { object, .. }
             | Self::Clone { object, .. }
             | Self::Dedupe { object, .. }
             | Self::Read { object, .. }

@@ -1,10 +1,10 @@
 //! Operations on file contents.
 
 use rustix::io::Errno;
-use userbtrfs::{Allocate, Deduped, File};
+use userbtrfs::{Allocate, Compression, Deduped, Defragment, File, Recompress};
 
 use crate::model::Outcome;
-use crate::operation::{AllocateKind, FILE_MAX, Operation};
+use crate::operation::{Algorithm, AllocateKind, FILE_MAX, Operation};
 use crate::pattern::{self, in_memory};
 
 use super::outcome::outcome;
@@ -24,6 +24,15 @@ pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
             }
             end(offset, length).ok_or(Errno::FBIG)?;
             outcome(file.allocate(offset, length, allocate(kind)))
+        }
+        Operation::Defragment { offset, length, threshold, compression, .. } => {
+            let request = Defragment {
+                start: offset,
+                len: if length == 0 { u64::MAX } else { length },
+                threshold: threshold.into(),
+                compression: compression.map_or(Recompress::Usual, recompress),
+            };
+            outcome(file.defragment(&request)).map(drop)
         }
         Operation::Sync { .. } => outcome(file.sync_all()),
         _ => unreachable!("an operation on the content of a file"),
@@ -67,6 +76,15 @@ fn append(file: &File, length: u64, seed: u32) -> Outcome {
     let put = outcome(file.append(&pattern::bytes(seed, end, in_memory(length))))?;
     assert_eq!(put, end, "nobody else writes to it");
     Ok(())
+}
+
+fn recompress(algorithm: Algorithm) -> Recompress {
+    let algorithm = match algorithm {
+        Algorithm::Zlib => Compression::Zlib,
+        Algorithm::Lzo => Compression::Lzo,
+        Algorithm::Zstd => Compression::Zstd,
+    };
+    Recompress::With(algorithm.into())
 }
 
 fn allocate(kind: AllocateKind) -> Allocate {

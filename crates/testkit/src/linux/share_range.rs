@@ -1,4 +1,4 @@
-//! Clone and dedupe by the ioctls, which no program of coreutils calls for a range.
+//! Clone, dedupe and defragmentation by the ioctls, which no usual program calls for any range.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,6 +25,16 @@ my $status = (unpack("QQSSLqQQlL", $range))[8];
 print $done || ($status < 0 ? -$status : 0), " ", $status > 0 ? 1 : 0;
 "#;
 
+/// Calls `BTRFS_IOC_DEFRAG_RANGE`; prints the errno, 0 for none. The file is synced first: Linux
+/// looks at the extents that there are.
+const DEFRAGMENT: &str = r#"
+my ($path, undef, $offset, $length, $threshold) = @ARGV;
+open(my $file, "+<", $path) or die "open: $!\n";
+$file->sync or die "sync: $!\n";
+my $range = pack("QQQLLL4", $offset, $length, 0, $threshold, 0, 0, 0, 0, 0);
+print ioctl($file, 0x40309410, $range) ? 0 : $! + 0;
+"#;
+
 /// Clones a range, `[offset, length, offset in the target]`, of a file into another one.
 pub fn clone_range(source: &Path, target: &Path, range: [u64; 3]) -> Result<(), Errno> {
     call(CLONE, source, target, range).map(drop)
@@ -34,6 +44,11 @@ pub fn clone_range(source: &Path, target: &Path, range: [u64; 3]) -> Result<(), 
 /// whether it is.
 pub fn dedupe_range(source: &Path, target: &Path, range: [u64; 3]) -> Result<bool, Errno> {
     call(DEDUPE, source, target, range).map(|differs| differs == [0])
+}
+
+/// Defragments a range, `[offset, length]`, of a file. A threshold of 0 is the usual one.
+pub fn defragment(file: &Path, [offset, length]: [u64; 2], threshold: u32) -> Result<(), Errno> {
+    call(DEFRAGMENT, file, file, [offset, length, threshold.into()]).map(drop)
 }
 
 /// Runs a program on two files; returns what it prints behind the errno.

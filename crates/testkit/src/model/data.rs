@@ -23,6 +23,9 @@ impl Model {
         if is_read_only {
             return Err(Errno::ROFS);
         }
+        if let Operation::Defragment { offset, .. } = operation {
+            return check_start(content, *offset);
+        }
         change(content, operation)?;
         inode.mtime = None;
         Ok(())
@@ -36,6 +39,11 @@ impl Model {
             _ => Err(Errno::INVAL),
         }
     }
+}
+
+/// Checks the start of a defragmentation: it is in the file, unless that is empty.
+fn check_start(content: &Content, offset: u64) -> Outcome {
+    if content.size() == 0 || offset < content.size() { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 fn change(content: &mut Content, operation: &Operation) -> Outcome {

@@ -6,7 +6,7 @@ use crate::random::Random;
 
 use super::drivers::Drivers;
 use super::names::NAME_MAX;
-use super::{Object, Operation, join};
+use super::{Algorithm, Object, Operation, join};
 
 /// The number of handles.
 const HANDLES: u64 = 4;
@@ -31,6 +31,8 @@ pub(super) struct Choices {
     pub(super) is_root_subvolume: bool,
     /// Whether snapshots may be made of a subvolume with open files that have no name.
     pub(super) copies_deleted_files: bool,
+    /// The algorithms that a defragmentation may compress with.
+    pub(super) algorithms: &'static [Algorithm],
 }
 
 impl Choices {

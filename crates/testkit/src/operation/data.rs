@@ -197,6 +197,17 @@ pub(super) fn dedupe(g: &mut Choices) -> Operation {
     Operation::Dedupe { source, offset, length, object, at }
 }
 
+/// Draws a defragmentation of all of a file, or of a part of it that usually begins within it.
+pub(super) fn defragment(g: &mut Choices) -> Operation {
+    const THRESHOLDS: [u32; 4] = [0, 1, 64 << 10, 32 << 20];
+    let object = g.object(is_file);
+    let (offset, length) = if g.random.one_in(2) { (0, 0) } else { g.part_of(&object) };
+    let threshold = THRESHOLDS[g.random.index(THRESHOLDS.len())];
+    let compresses = g.random.one_in(3) && !g.algorithms.is_empty();
+    let compression = compresses.then(|| g.algorithms[g.random.index(g.algorithms.len())]);
+    Operation::Defragment { object, offset, length, threshold, compression }
+}
+
 pub(super) fn read(g: &mut Choices) -> Operation {
     let object = g.object(is_file);
     let content = g.content(&object);

@@ -12,7 +12,9 @@ use crate::model::Model;
 use crate::random::Random;
 
 use super::choices::{Choices, Draw, is_dir, is_file, is_no_dir};
-use super::{Attributes, Operation, RenameKind, XattrKind, data, join, names, subvolumes};
+use super::{
+    Algorithm, Attributes, Operation, RenameKind, XattrKind, data, join, names, subvolumes,
+};
 
 pub use super::drivers::Drivers;
 
@@ -37,6 +39,7 @@ const SOMETIMES: &[(u64, Draw)] = &[
     (6, data::allocate),
     (6, data::clone),
     (3, data::dedupe),
+    (4, data::defragment),
     (6, data::read),
     (1, data::sync),
     (8, set_xattr),
@@ -79,6 +82,7 @@ impl Generator {
             drivers: Drivers::Ours,
             is_root_subvolume: true,
             copies_deleted_files: true,
+            algorithms: &[],
         };
         Self { choices, kinds, inodes_max, commit_every: COMMIT_EVERY }
     }
@@ -90,11 +94,14 @@ impl Generator {
         Self { commit_every: operations, ..self }
     }
 
-    /// Restricts the stream to operations that a FUSE mount offers: no clone and no dedupe.
+    /// Restricts the stream to operations that a FUSE mount executes as the kernel's btrfs does: no
+    /// clone and no dedupe, and no defragmentation, of which it does not know the data and the size
+    /// that only the kernel has.
     #[must_use]
     pub fn for_fuse(mut self) -> Self {
         let is_offered = |(_, draw): &(u64, Draw)| {
-            ![data::clone as Draw, data::dedupe].iter().any(|it| std::ptr::fn_addr_eq(*it, *draw))
+            let others: [Draw; 3] = [data::clone, data::dedupe, data::defragment];
+            !others.iter().any(|it| std::ptr::fn_addr_eq(*it, *draw))
         };
         self.kinds.retain(is_offered);
         self
@@ -144,6 +151,14 @@ impl Generator {
     #[must_use]
     pub fn without_copies_of_deleted_files(mut self) -> Self {
         self.choices.copies_deleted_files = false;
+        self
+    }
+
+    /// Lets defragmentations compress. That sets the flag NOCOMPRESS of a file that does not become
+    /// smaller, as on Linux, which the model does not know.
+    #[must_use]
+    pub fn with_compression(mut self) -> Self {
+        self.choices.algorithms = &[Algorithm::Zlib, Algorithm::Lzo, Algorithm::Zstd];
         self
     }
 
@@ -376,9 +391,9 @@ mod tests {
                 errors.extend(end.err());
             }
         }
-        assert_eq!(ends.len(), 30, "all kinds");
+        assert_eq!(ends.len(), 31, "all kinds");
         // Commits and reopenings do not fail.
-        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 28, "{ends:?}");
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 29, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
     }
 

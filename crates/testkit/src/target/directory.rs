@@ -128,6 +128,7 @@ impl Directory {
             | Operation::Append { object, .. }
             | Operation::Replace { object, .. }
             | Operation::Allocate { object, .. }
+            | Operation::Defragment { object, .. }
             | Operation::Sync { object } => {
                 self.on_object(object, |at| data::change(at, operation))
             }

@@ -80,6 +80,7 @@ impl Workload {
         let mut operations = Generator::new(seed, made.options.nodesize)
             .with_subvolumes(Drivers::Ours)
             .without_copies_of_deleted_files()
+            .with_compression()
             .commit_every(0);
         for _ in 0..COMMITS {
             for operation in operations.by_ref().take(OPERATIONS) {

@@ -8,11 +8,16 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{self, FallocateFlags, FileType, Mode as OpenMode, OFlags};
 use rustix::io::Errno;
 
+use crate::linux;
 use crate::model::Outcome;
 use crate::operation::{AllocateKind, Operation};
 use crate::pattern::{self, in_memory};
 
-use super::descriptor::{by_itself, kind};
+use super::descriptor::{by_itself, kind, path};
+
+/// The most bytes that Linux is to defragment: it visits each 256 KiB of a hole, too, and so would
+/// not end with a sparse file of exbibytes.
+const DEFRAGMENTED_MAX: u64 = 64 << 20;
 
 pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
     let is_change = !matches!(operation, Operation::Sync { .. });
@@ -27,6 +32,11 @@ pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
         }
         Operation::Allocate { offset, length, kind, .. } => {
             fs::fallocate(&file, flags(kind), offset, length)
+        }
+        // Never compressed: Linux sets the flag NOCOMPRESS of a file that does not become smaller.
+        Operation::Defragment { offset, length, threshold, .. } => {
+            let length = if length == 0 { DEFRAGMENTED_MAX } else { length.min(DEFRAGMENTED_MAX) };
+            linux::defragment(&path(&file), [offset, length], threshold)
         }
         Operation::Sync { .. } => fs::fsync(&file),
         _ => unreachable!("an operation on the content of a file"),

@@ -1,8 +1,7 @@
 //! Clone and dedupe, by the ioctls that programs use.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::PathBuf;
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{self, FileType, Mode as OpenMode, OFlags};
 use rustix::io::Errno;
@@ -11,7 +10,7 @@ use crate::linux;
 use crate::model::Outcome;
 use crate::operation::Operation;
 
-use super::descriptor::{by_itself, kind};
+use super::descriptor::{by_itself, kind, path};
 
 /// Clones a range, or shares it if it is equal; a dedupe returns as one byte whether it is.
 pub(super) fn share(
@@ -43,9 +42,4 @@ pub(super) fn share(
         }
         _ => unreachable!("an operation that shares bytes"),
     }
-}
-
-/// Returns a path by which other processes open a file.
-fn path(file: &File) -> PathBuf {
-    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
