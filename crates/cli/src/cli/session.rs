@@ -12,7 +12,7 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
 use super::globs;
-use super::host::meter::watch_time;
+use super::host::meter::{close_watched, watch_time};
 use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
 use super::quoted::QuotedWords;
 use super::report::warn;
@@ -120,7 +120,7 @@ impl Session {
     /// Commits all changes, and closes the image.
     pub(crate) fn close(self) -> Result<()> {
         let Self { name, global, filesystem, .. } = self;
-        watch_time(&global, "writing to the image", || filesystem.close()).with_context(|| name)
+        close_watched(&global, filesystem).with_context(|| name)
     }
 }
 

@@ -71,7 +71,7 @@ fn mkfs_of_a_directory_shows_its_progress() {
 }
 
 #[test]
-fn rm_shows_how_many_files_are_removed() {
+fn rm_shows_how_many_files_are_removed_of_how_many() {
     let made = Made::of_size("1G");
     fs::create_dir(made.at("source")).unwrap();
     for number in 0..3000 {
@@ -81,7 +81,7 @@ fn rm_shows_how_many_files_are_removed() {
     made.does("put", &[source.to_str().unwrap(), "/copy"]);
     let lines = lines(&["rm", "-r", made.image().to_str().unwrap(), "/copy"]);
     let last = lines.iter().rfind(|line| line.starts_with("removing 0:")).unwrap();
-    assert!(last.contains(", 3001 files, ") && last.ends_with("/s"), "{lines:?}");
+    assert!(last.contains(", 3001 files"), "{lines:?}");
     made.judge();
 }
 

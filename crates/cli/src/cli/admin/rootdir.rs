@@ -18,7 +18,7 @@ use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
 use crate::cli::args::{Format, Global};
-use crate::cli::host::meter::watch_time;
+use crate::cli::host::meter::{Total, close_watched};
 use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::Owner;
 use crate::cli::verbs::copy_target::copy;
@@ -37,15 +37,14 @@ pub(in crate::cli) fn fill(
     let global = Global { format: Format::Text, ..global.clone() };
     let options = CopyOptions { uid: owner.uid, gid: owner.gid, ..CopyOptions::default() };
     let total = |stop: &AtomicBool| of_host_trees([dir], stop);
-    let copied = copy("mkfs", &global, options, false, Some(&total), |copier, report| {
-        let target = ImageTarget { dir: &filesystem.root(), name: None, path: b"/" };
-        copier.put(dir, &target, report);
-        Ok(())
-    });
+    let copied =
+        copy("mkfs", &global, options, false, Total::Measured(&total), |copier, report| {
+            let target = ImageTarget { dir: &filesystem.root(), name: None, path: b"/" };
+            copier.put(dir, &target, report);
+            Ok(())
+        });
     match copied {
-        Ok(code) if code == ExitCode::SUCCESS => {
-            Ok(watch_time(&global, "writing to the image", || filesystem.close())?)
-        }
+        Ok(code) if code == ExitCode::SUCCESS => Ok(close_watched(&global, filesystem)?),
         other => {
             filesystem.abandon();
             other.and_then(|_| Err(anyhow::anyhow!("not all of {} was copied", dir.display())))

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use userbtrfs::Counted;
+use userbtrfs::{Counted, Filesystem};
 
 use crate::cli::args::Global;
 use crate::cli::host::status_line;
@@ -38,7 +38,16 @@ pub(in crate::cli) struct Amount {
 }
 
 /// Measures the total of a piece of work, until the flag is set; `None` if that is not possible.
-pub(in crate::cli) type Measure<'a> = dyn Fn(&AtomicBool) -> Option<Amount> + Sync + 'a;
+type Measure<'a> = dyn Fn(&AtomicBool) -> Option<Amount> + Sync + 'a;
+
+/// The total of a piece of work.
+#[derive(Clone, Copy)]
+pub(in crate::cli) enum Total<'a> {
+    Unknown,
+    Known(Amount),
+    /// Measured while the work is in progress.
+    Measured(&'a Measure<'a>),
+}
 
 /// A piece of work that is watched.
 pub(in crate::cli) struct Watched<'a> {
@@ -46,7 +55,7 @@ pub(in crate::cli) struct Watched<'a> {
     pub(in crate::cli) name: &'a str,
     /// Returns the amount that is done.
     pub(in crate::cli) done: &'a (dyn Fn() -> Amount + Sync),
-    pub(in crate::cli) total: Option<&'a Measure<'a>>,
+    pub(in crate::cli) total: Total<'a>,
 }
 
 /// Runs `work`, and shows its progress.
@@ -70,9 +79,13 @@ pub(in crate::cli) fn watch<T>(
             if is_done.recv_timeout(delay()) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            if let Some(measure) = watched.total {
-                let measure = move || total.set(measure(has_ended));
-                let _measuring = thread::Builder::new().spawn_scoped(scope, measure);
+            match watched.total {
+                Total::Unknown => {}
+                Total::Known(known) => total.set(Some(known)).expect("it is set once"),
+                Total::Measured(measure) => {
+                    let measure = move || total.set(measure(has_ended));
+                    let _measuring = thread::Builder::new().spawn_scoped(scope, measure);
+                }
             }
             let mut samples = Samples::default();
             let mut draw = || {
@@ -94,9 +107,28 @@ pub(in crate::cli) fn watch<T>(
     })
 }
 
+/// Makes all changes durable and closes the filesystem, and shows how much was written of the data
+/// and metadata that is only in memory.
+pub(in crate::cli) fn close_watched(
+    global: &Global,
+    filesystem: Filesystem,
+) -> userbtrfs::Result<()> {
+    let dirty = || {
+        let dirty = filesystem.stats().dirty;
+        dirty.data.saturating_add(dirty.metadata)
+    };
+    let all = dirty();
+    let bytes = |bytes| Amount { files: None, bytes: Some(bytes) };
+    let done = || bytes(all.saturating_sub(dirty()));
+    let total = Total::Known(bytes(all));
+    let watched = Watched { name: "writing to the image", done: &done, total };
+    watch(global, &watched, || filesystem.finish())?;
+    filesystem.close()
+}
+
 /// Runs work whose amount is not known, and shows for how long it has run.
 pub(in crate::cli) fn watch_time<T>(global: &Global, name: &str, work: impl FnOnce() -> T) -> T {
-    watch(global, &Watched { name, done: &Amount::default, total: None }, work)
+    watch(global, &Watched { name, done: &Amount::default, total: Total::Unknown }, work)
 }
 
 fn delay() -> Duration {

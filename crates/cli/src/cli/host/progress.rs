@@ -10,7 +10,7 @@ use userbtrfs::Counted;
 use userbtrfs::copy::Progress;
 
 use crate::cli::args::{Format, Global};
-use crate::cli::host::meter::{Amount, Measure, Watched, watch};
+use crate::cli::host::meter::{Amount, Total, Watched, watch};
 use crate::cli::host::signals::{Interrupted, Signals};
 use crate::cli::output::print_json;
 use crate::cli::report::{ignore_closed_pipe, warn};
@@ -20,7 +20,7 @@ use crate::cli::text;
 pub(in crate::cli) fn while_watched(
     global: &Global,
     progress: &Progress,
-    total: Option<&Measure<'_>>,
+    total: Total<'_>,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let _signals = Signals::set(&progress.stop_flag())?;
@@ -83,7 +83,7 @@ mod tests {
         let global = Global { format: Format::Text, quiet: true, verbose: 0 };
         let copies = [Progress::default(), Progress::default(), Progress::default()];
         for (done, progress) in copies.iter().enumerate() {
-            while_watched(&global, progress, None, || Ok(raise(SIGINT)?)).unwrap();
+            while_watched(&global, progress, Total::Unknown, || Ok(raise(SIGINT)?)).unwrap();
             let stopped = copies.iter().filter(|progress| progress.is_stopped()).count();
             assert_eq!(stopped, done + 1);
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use userbtrfs::Inode;
 
@@ -59,6 +59,24 @@ pub(in crate::cli) fn of_image_trees(
         }
     }
     Some(Amount { files: Some(files), bytes: Some(bytes) })
+}
+
+/// Returns the names in a tree of an image that is being removed, with those in `removed`. Names
+/// that are removed while they are counted may count twice.
+pub(in crate::cli) fn of_removed_tree(
+    top: &Inode,
+    removed: &AtomicU64,
+    stop: &AtomicBool,
+) -> Option<Amount> {
+    let mut names = 0;
+    // A directory that was removed meanwhile is an error.
+    for _found in top.walk(b"/").flatten() {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        names += 1;
+    }
+    Some(Amount { files: Some(names + removed.load(Ordering::Relaxed)), bytes: None })
 }
 
 #[cfg(test)]

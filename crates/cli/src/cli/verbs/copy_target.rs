@@ -10,7 +10,7 @@ use userbtrfs::copy::{Copier, CopyError, CopyOptions, ImageTarget, Progress};
 use userbtrfs::{Dir, Error, Filesystem, Quoted};
 
 use crate::cli::args::Global;
-use crate::cli::host::meter::Measure;
+use crate::cli::host::meter::Total;
 use crate::cli::host::progress::{finish, while_watched};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::paths::{Destination, Placement};
@@ -27,7 +27,7 @@ pub(in crate::cli) fn copy(
     global: &Global,
     options: CopyOptions,
     prints_files: bool,
-    total: Option<&Measure<'_>>,
+    total: Total<'_>,
     work: impl FnOnce(&Copier<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();

@@ -8,7 +8,7 @@ use anyhow::Result;
 use userbtrfs::copy::{CopyOptions, ImageSource, Keep, Reflink};
 use userbtrfs::{Error, Filesystem, Inode};
 
-use crate::cli::host::meter::Measure;
+use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_image_trees;
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
@@ -73,7 +73,7 @@ impl RunVerb for CpArgs {
             let find = |path: &OsString| self.find(filesystem, path.as_encoded_bytes());
             of_image_trees(sources.iter().map(find).collect::<Result<Vec<_>, _>>().ok()?, stop)
         };
-        let total: Option<&Measure<'_>> = if self.one_file_system { None } else { Some(&total) };
+        let total = if self.one_file_system { Total::Unknown } else { Total::Measured(&total) };
         let copied = copy("cp", &session.global, self.options(), true, total, |copier, report| {
             for source in sources {
                 let path = source.as_encoded_bytes();

@@ -12,7 +12,7 @@ use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
-use crate::cli::host::meter::Measure;
+use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_image_trees;
 use crate::cli::paths::{Destination, Placement, last_name};
 use crate::cli::report::ExitStatus;
@@ -40,7 +40,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         let find = |path: &OsString| filesystem.lookup_no_follow(path.as_encoded_bytes());
         of_image_trees(sources.iter().map(find).collect::<Result<Vec<_>, _>>().ok()?, stop)
     };
-    let total: Option<&Measure<'_>> = if is_all { Some(&total) } else { None };
+    let total = if is_all { Total::Measured(&total) } else { Total::Unknown };
     let code = copy("get", &session.global, options, true, total, |copier, report| {
         for source in sources {
             let path = source.as_encoded_bytes();

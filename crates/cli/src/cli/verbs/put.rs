@@ -15,7 +15,7 @@ use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
 
 use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
-use crate::cli::host::meter::Measure;
+use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::session::{RunVerb, Session};
@@ -101,7 +101,7 @@ impl PutArgs {
         let options = self.options(&session.image, owner);
         let is_all = options.filter.is_none() && !options.one_subvolume;
         let total = |stop: &AtomicBool| of_host_trees(sources.iter().map(Path::new), stop);
-        let total: Option<&Measure<'_>> = if is_all { Some(&total) } else { None };
+        let total = if is_all { Total::Measured(&total) } else { Total::Unknown };
         copy("put", &session.global, options, true, total, |copier, report| {
             for source in sources {
                 let source = Path::new(source);

@@ -3,17 +3,20 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
-use crate::cli::host::meter::{Amount, Watched, watch};
+use crate::cli::host::meter::{Amount, Total, Watched, watch};
+use crate::cli::host::totals::of_removed_tree;
 use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 
 const EROFS: i32 = 30;
+
+const ONE: Amount = Amount { files: Some(1), bytes: None };
 
 #[derive(clap::Args)]
 pub(crate) struct RmArgs {
@@ -81,7 +84,12 @@ impl RmArgs {
         let filesystem = &session.filesystem;
         let removed = AtomicU64::new(0);
         let done = || Amount { files: Some(removed.load(Ordering::Relaxed)), bytes: None };
-        let watched = Watched { name: "removing", done: &done, total: None };
+        let total = |stop: &AtomicBool| {
+            let top = filesystem.lookup_no_follow(path).ok()?;
+            of_removed_tree(&top, &removed, stop)
+        };
+        let total = if self.recursive { Total::Measured(&total) } else { Total::Known(ONE) };
+        let watched = Watched { name: "removing", done: &done, total };
         watch(&session.global, &watched, || self.remove(filesystem, path, &removed, failures))
     }
 

@@ -18,7 +18,7 @@ use crate::cli::admin::mounted::request_at;
 use crate::cli::admin::subvolume::mounted::is_in_mount;
 use crate::cli::admin::subvolume::place::{change, once, refuse_options};
 use crate::cli::args::{Global, WriteArgs};
-use crate::cli::host::meter::{Amount, Watched, watch};
+use crate::cli::host::meter::{Amount, Total, Watched, watch};
 use crate::cli::report::{ExitStatus, progress, warn};
 use crate::cli::session::Session;
 use crate::cli::sizes::size;
@@ -177,7 +177,7 @@ pub(super) fn run(global: &Global, args: &DefragmentArgs) -> Result<ExitCode> {
 /// Runs `work`, and shows how many files are done.
 fn watch_files<T>(global: &Global, files: &AtomicU64, work: impl FnOnce() -> T) -> T {
     let done = || Amount { files: Some(files.load(Ordering::Relaxed)), bytes: None };
-    watch(global, &Watched { name: "defragmenting", done: &done, total: None }, work)
+    watch(global, &Watched { name: "defragmenting", done: &done, total: Total::Unknown }, work)
 }
 
 /// Returns true if a path is in a mount of ours: an image may be in one, too, but is then named as
