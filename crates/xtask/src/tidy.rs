@@ -19,6 +19,7 @@ mod cycles;
 mod finding;
 mod layers;
 mod links;
+mod modules;
 mod reach;
 mod rooms;
 mod shape;

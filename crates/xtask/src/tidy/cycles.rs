@@ -10,17 +10,16 @@
 //!    lower numbers.
 
 mod imports;
-mod modules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use imports::Imports;
-use modules::Modules;
 
 use super::counts::{self, Counts, crate_of};
 use super::finding::Finding;
+use super::modules::Modules;
 use super::workspace::Workspace;
 
 /// The path of the table, from the root of the workspace.

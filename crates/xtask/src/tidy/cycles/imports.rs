@@ -9,11 +9,11 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
 
-use super::modules::{Id, Module, Modules, Target, attributes, is_for_tests};
+use super::super::modules::{Id, Module, Modules, Target, attributes, is_for_tests};
 
 /// Collects the imports of one file.
 pub(super) struct Imports<'a> {
-    modules: &'a Modules,
+    modules: &'a Modules<'a>,
     /// The module of the current item.
     at: Id,
     /// The modules that are imported, with the lines of the imports.
@@ -21,14 +21,14 @@ pub(super) struct Imports<'a> {
 }
 
 impl<'a> Imports<'a> {
-    pub(super) fn of(file: &syn::File, modules: &'a Modules, at: Id) -> Self {
+    pub(super) fn of(file: &syn::File, modules: &'a Modules<'a>, at: Id) -> Self {
         let mut imports = Self { modules, at, found: Vec::new() };
         imports.visit_file(file);
         imports
     }
 
     fn follow(&mut self, path: &[String], line: usize) {
-        if let Some(Target::Item(id)) = self.modules.resolve(self.at, path) {
+        if let Some(Target::Item(id, _)) = self.modules.resolve(self.at, path) {
             self.found.push((id, line));
         }
     }
@@ -39,7 +39,9 @@ impl<'a> Imports<'a> {
         names.add_use(item);
         for name in names.uses {
             match self.modules.resolve(self.at, &name.path) {
-                Some(Target::Item(id)) if !name.public || !self.modules.is_below(id, self.at) => {
+                Some(Target::Item(id, _))
+                    if !name.public || !self.modules.is_below(id, self.at) =>
+                {
                     self.found.push((id, name.line));
                 }
                 // In a function: the paths that begin with its name are not followed.
@@ -99,7 +101,7 @@ impl<'ast> Visit<'ast> for Imports<'_> {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
         let name = module.ident.unraw().to_string();
         if module.content.is_some()
-            && let Some(child) = self.modules.child(self.at, &name)
+            && let Some(child) = self.modules.inline_child(self.at, &name)
         {
             let parent = std::mem::replace(&mut self.at, child);
             visit::visit_item_mod(self, module);

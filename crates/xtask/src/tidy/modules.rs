@@ -1,7 +1,7 @@
-//! The modules of one target, and the files that the paths in them lead to.
+//! The modules of targets, and the items and files that the paths in them lead to.
 //!
 //! 1. A path is followed through module names, `use` aliases, re-exports and globs to the module
-//!    that defines its first item; the file of that module is imported.
+//!    that defines its first item, also into the other crates that were added.
 //! 2. A name that a module lacks counts as defined there: a macro may have made it.
 //! 3. Items for tests are left out: a test may import the users of its subject.
 
@@ -9,26 +9,30 @@ use std::collections::{HashMap, HashSet};
 
 use syn::ext::IdentExt;
 
-use super::super::workspace::Source;
-use super::super::{reach, shape};
+use super::workspace::Source;
+use super::{reach, shape};
 
 /// The index of a module in [`Modules`].
 pub(super) type Id = usize;
 
 /// One module: a file, or a `mod name { .. }` in a file.
 #[derive(Default)]
-pub(super) struct Module {
+pub(super) struct Module<'a> {
     pub(super) path: String,
+    /// The root module of its crate.
+    pub(super) root: Id,
     parent: Option<Id>,
     children: HashMap<String, Id>,
     items: HashSet<String>,
+    /// All items that are not for tests, those without a name as well.
+    pub(super) syntax: Vec<&'a syn::Item>,
     pub(super) uses: Vec<Use>,
-    globs: Vec<Vec<String>>,
+    pub(super) globs: Vec<Vec<String>>,
 }
 
 /// One name that a `use` brings into its module.
 pub(super) struct Use {
-    alias: String,
+    pub(super) alias: String,
     pub(super) path: Vec<String>,
     /// The name is visible outside the module, so the `use` may be a re-export.
     pub(super) public: bool,
@@ -36,47 +40,67 @@ pub(super) struct Use {
 }
 
 /// The target of a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     Module(Id),
-    /// An item that this module defines.
-    Item(Id),
+    /// An item that this module defines, with its name there.
+    Item(Id, String),
 }
 
 /// A step of the search, with which a cycle of re-exports is recognized.
 type Seen = HashSet<(Id, String)>;
 
-/// The modules of one target; the root is the first.
-pub(super) struct Modules {
-    pub(super) all: Vec<Module>,
+/// The files of the workspace by their paths.
+pub(super) type Sources<'a> = HashMap<&'a str, &'a Source>;
+
+/// The modules of one target, or of several crates.
+#[derive(Default)]
+pub(super) struct Modules<'a> {
+    pub(super) all: Vec<Module<'a>>,
+    /// The root of each crate, by the name that the paths of other crates begin with.
+    crates: HashMap<String, Id>,
 }
 
-impl Modules {
+impl<'a> Modules<'a> {
     /// Reads the modules of the target with this root file; empty if the file is not there.
-    pub(super) fn load(root: &str, sources: &HashMap<&str, &Source>) -> Self {
-        let mut modules = Self { all: Vec::new() };
-        if let Some(source) = sources.get(root) {
-            let id = modules.add(root, None);
-            let folder = reach::parent(root);
-            modules.declare(id, &source.syntax.items, [&folder, &folder], sources);
-        }
+    pub(super) fn load(root: &str, sources: &Sources<'a>) -> Self {
+        let mut modules = Self::default();
+        modules.add_crate("crate", root, sources);
         modules
     }
 
+    /// Adds the modules of a crate, and returns its root; `None` if the root file is not there.
+    pub(super) fn add_crate(
+        &mut self,
+        name: &str,
+        root: &str,
+        sources: &Sources<'a>,
+    ) -> Option<Id> {
+        let source = sources.get(root)?;
+        let id = self.add(root, None);
+        self.crates.insert(name.to_owned(), id);
+        let folder = reach::parent(root);
+        self.declare(id, &source.syntax.items, [&folder, &folder], sources);
+        Some(id)
+    }
+
     fn add(&mut self, path: &str, parent: Option<Id>) -> Id {
-        self.all.push(Module { path: path.to_owned(), parent, ..Module::default() });
-        self.all.len() - 1
+        let id = self.all.len();
+        let root = parent.map_or(id, |parent| self.all[parent].root);
+        self.all.push(Module { path: path.to_owned(), root, parent, ..Module::default() });
+        id
     }
 
     /// Adds the items of a module; `folders` has the one of its file, and the one of its children.
     fn declare(
         &mut self,
         id: Id,
-        items: &[syn::Item],
+        items: &'a [syn::Item],
         folders: [&str; 2],
-        sources: &HashMap<&str, &Source>,
+        sources: &Sources<'a>,
     ) {
         for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
+            self.all[id].syntax.push(item);
             match item {
                 syn::Item::Mod(module) => self.declare_module(id, module, folders, sources),
                 syn::Item::Use(item) => self.all[id].add_use(item),
@@ -88,9 +112,9 @@ impl Modules {
     fn declare_module(
         &mut self,
         parent: Id,
-        module: &syn::ItemMod,
+        module: &'a syn::ItemMod,
         [beside, folder]: [&str; 2],
-        sources: &HashMap<&str, &Source>,
+        sources: &Sources<'a>,
     ) {
         let name = module.ident.unraw().to_string();
         let inside = format!("{folder}{name}/");
@@ -115,13 +139,14 @@ impl Modules {
         self.all[id].parent.is_none_or(|parent| self.all[parent].path != self.all[id].path)
     }
 
-    /// Returns the child of this name that is in the same file.
+    /// Returns the child of this name.
     pub(super) fn child(&self, id: Id, name: &str) -> Option<Id> {
-        self.all[id]
-            .children
-            .get(name)
-            .copied()
-            .filter(|it| self.all[*it].path == self.all[id].path)
+        self.all[id].children.get(name).copied()
+    }
+
+    /// Returns the child of this name that is in the same file.
+    pub(super) fn inline_child(&self, id: Id, name: &str) -> Option<Id> {
+        self.child(id, name).filter(|it| self.all[*it].path == self.all[id].path)
     }
 
     /// Returns true if `below` is a descendant of `id`.
@@ -130,7 +155,7 @@ impl Modules {
         parents.any(|it| it == id)
     }
 
-    /// Follows a path in a module; `None` if it leads out of the crate.
+    /// Follows a path in a module; `None` if it leads out of the crates that were added.
     pub(super) fn resolve(&self, from: Id, path: &[String]) -> Option<Target> {
         self.follow(from, path, &mut Seen::new())
     }
@@ -138,18 +163,30 @@ impl Modules {
     fn follow(&self, from: Id, path: &[String], seen: &mut Seen) -> Option<Target> {
         let (first, rest) = path.split_first()?;
         let start = match first.as_str() {
-            "crate" => Target::Module(0),
+            "crate" => Target::Module(self.all[from].root),
             "self" => Target::Module(from),
             "super" => Target::Module(self.all[from].parent?),
-            name => self.find(from, name, seen)?,
+            name => {
+                let Some(found) = self.find(from, name, seen) else {
+                    let other = Target::Module(*self.crates.get(name)?);
+                    // Crates have no cycles: the steps in another one do not lead back.
+                    return self.descend(other, rest, &mut Seen::new());
+                };
+                found
+            }
         };
+        self.descend(start, rest, seen)
+    }
+
+    /// Follows the rest of a path.
+    fn descend(&self, start: Target, rest: &[String], seen: &mut Seen) -> Option<Target> {
         let mut at = start;
         for name in rest {
             let Target::Module(id) = at else { break };
             at = match name.as_str() {
                 "self" => at,
                 "super" => Target::Module(self.all[id].parent?),
-                name => self.find(id, name, seen).unwrap_or(Target::Item(id)),
+                name => self.find(id, name, seen).unwrap_or(Target::Item(id, name.to_owned())),
             };
         }
         Some(at)
@@ -165,19 +202,19 @@ impl Modules {
             return Some(Target::Module(*child));
         }
         if module.items.contains(name) {
-            return Some(Target::Item(id));
+            return Some(Target::Item(id, name.to_owned()));
         }
         if let Some(found) = module.uses.iter().find(|it| it.alias == name) {
             return self.follow(id, &found.path, seen);
         }
         module.globs.iter().find_map(|glob| match self.follow(id, glob, seen)? {
             Target::Module(other) => self.find(other, name, seen),
-            Target::Item(_) => None,
+            Target::Item(..) => None,
         })
     }
 }
 
-impl Module {
+impl Module<'_> {
     /// Returns true if a `use` of this path is in the module itself, not in a function of it.
     pub(super) fn has_use(&self, path: &[String]) -> bool {
         self.uses.iter().any(|it| it.path == path)
@@ -244,7 +281,7 @@ pub(super) fn attributes(item: &syn::Item) -> &[syn::Attribute] {
 }
 
 /// Returns the name that an item defines in its module.
-fn name(item: &syn::Item) -> Option<String> {
+pub(super) fn name(item: &syn::Item) -> Option<String> {
     let ident = match item {
         syn::Item::Const(item) => &item.ident,
         syn::Item::Enum(item) => &item.ident,
