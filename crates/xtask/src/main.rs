@@ -20,6 +20,8 @@ use clap::Parser;
 enum Verb {
     /// Check the style and the layering of the sources.
     Tidy(tidy::Args),
+    /// Show the public API of the library, or write it into docs/api.txt.
+    Api(tidy::api::Args),
     /// Check the licences and the sources of all dependencies.
     Licences,
     /// Unpack a golden image.
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Tidy(args) => tidy::run(&args),
+        Verb::Api(args) => tidy::api::run(&args),
         Verb::Licences => licences::run(),
         Verb::Unpack(args) => unpack::run(&args),
         Verb::Demo(args) => demo::run(&args),

@@ -13,7 +13,9 @@
 //! 8. `words`: plain English and one `let` for each value, with counts that may only fall.
 //! 9. `cycles`: the files of one crate have no cycle of imports; counts only fall.
 //! 10. `test_features`: only testkit asks for features that exist for tests.
+//! 11. `api`: docs/api.txt lists the public API of the library.
 
+pub(crate) mod api;
 mod counts;
 mod cycles;
 mod finding;
@@ -72,6 +74,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     findings.extend(unsafety::check(&workspace.packages, &workspace.sources));
     findings.extend(words::check(workspace));
     findings.extend(cycles::check(workspace));
+    findings.extend(api::check(workspace));
     findings.extend(test_features::check(&workspace.texts));
     for text in &workspace.texts {
         findings.extend(text::check_words(text));
