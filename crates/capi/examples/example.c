@@ -68,6 +68,27 @@ static void fill(const char *image)
     CHECK(userbtrfs_close(fs));
 }
 
+/* A file that is open when its filesystem is closed can be used, and keeps the image open. */
+static void outlive(const char *image)
+{
+    userbtrfs_fs *fs;
+    userbtrfs_fs *other;
+    userbtrfs_file *file;
+    userbtrfs_attributes attributes;
+    CHECK(userbtrfs_open(image, USERBTRFS_WRITE, &fs));
+    CHECK(userbtrfs_file_open(fs, "/late", USERBTRFS_CREATE, 0644, &file));
+    CHECK(userbtrfs_file_write(file, (const uint8_t *)text, strlen(text), 0));
+    CHECK(userbtrfs_close(fs));
+    EXPECT(userbtrfs_open(image, USERBTRFS_WRITE, &other) == -EBUSY);
+    CHECK(userbtrfs_file_write(file, (const uint8_t *)text, strlen(text), strlen(text)));
+    CHECK(userbtrfs_file_close(file));
+    CHECK(userbtrfs_open(image, USERBTRFS_WRITE, &fs));
+    CHECK(userbtrfs_stat(fs, "/late", &attributes));
+    EXPECT(attributes.size == 2 * strlen(text));
+    CHECK(userbtrfs_unlink(fs, "/late"));
+    CHECK(userbtrfs_close(fs));
+}
+
 static void read_back(const char *image)
 {
     userbtrfs_fs *fs;
@@ -139,6 +160,7 @@ int main(int argc, char **argv)
     EXPECT(userbtrfs_mkfs("/none/none", 0, NULL, 0) == -ENOENT);
     EXPECT(userbtrfs_mkfs("/dev/null", 0, NULL, 0) == -EINVAL);
     fill(argv[1]);
+    outlive(argv[1]);
     read_back(argv[1]);
     if (argc == 3)
         mount(argv[1], argv[2]);

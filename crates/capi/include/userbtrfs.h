@@ -89,8 +89,9 @@ int userbtrfs_mkfs(const char *image, uint64_t size, const char *label, uint32_t
 int userbtrfs_open(const char *image, uint32_t flags, userbtrfs_fs **fs);
 /* Makes all changes durable, atomically. */
 int userbtrfs_commit(const userbtrfs_fs *fs);
-/* Makes all changes durable, and ends the handle. The image stays open until the handles of its
- * files, directories and mounts are ended too. */
+/* Makes all changes durable, also those of open files, and ends the handle. The image stays open and
+ * locked until the handles of its files, directories and mounts are ended too: until then these can
+ * be used, also for changes. */
 int userbtrfs_close(userbtrfs_fs *fs);
 
 /* Opens a file; `mode` has the permissions of a new one. */
@@ -106,7 +107,8 @@ int userbtrfs_file_truncate(const userbtrfs_file *file, uint64_t size);
 int userbtrfs_file_stat(const userbtrfs_file *file, userbtrfs_attributes *stat);
 /* Makes the file durable, with its name if that is new, as fsync(2). */
 int userbtrfs_file_sync(const userbtrfs_file *file);
-/* Ends the handle; returns an error if data could not be written, which no call returned so far. */
+/* Ends the handle; returns an error if data could not be written, which no call returned so far. If
+ * it is the last handle of the image, closes that as userbtrfs_close does. */
 int userbtrfs_file_close(userbtrfs_file *file);
 
 int userbtrfs_dir_open(const userbtrfs_fs *fs, const char *path, userbtrfs_dir **dir);

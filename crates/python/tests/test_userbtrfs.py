@@ -353,9 +353,13 @@ def test_file_outlives_its_filesystem(image):
     file.write(b"before")
     fs.close()
     assert file.stat().st_size == 6
+    with pytest.raises(OSError) as raised:
+        userbtrfs.Filesystem(image, writable=True)
+    assert raised.value.errno == errno.EBUSY
+    file.write(b" after")
     file.close()
     with userbtrfs.Filesystem(image, writable=True) as fs:
-        assert (fs / "file").read_bytes() == b"before"
+        assert (fs / "file").read_bytes() == b"before after"
 
 
 def test_package_has_its_types():

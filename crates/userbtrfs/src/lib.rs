@@ -86,9 +86,17 @@
 //! there, and what is there after it is whole. [`File::sync_all`] makes one file durable, with its
 //! name if that is new, by a tree log, as Linux does; it commits the filesystem only if the log
 //! cannot express the change. The log is replayed when the filesystem is opened next, by this
-//! library or by Linux. A drop of the last handle commits too, but only [`Filesystem::close`]
-//! returns the error. If a write fails for good, [`Error::Unwritten`] names the file whose data is
-//! lost; if a commit fails, every later change fails, and the last durable state stays on disk.
+//! library or by Linux. If a write fails for good, [`Error::Unwritten`] names the file whose data
+//! is lost; if a commit fails, every later change fails, and the last durable state stays on disk.
+//!
+//! # Closing
+//!
+//! Clones of a [`Filesystem`], inodes, files, directories, iterators and mounts are handles of one
+//! open filesystem. [`Filesystem::close`] makes the changes of all of them durable and ends one of
+//! them, as close(2) does for descriptors of dup(2). The image is closed and unlocked with the last
+//! handle; until then the others can be used, also for changes. A drop of the last handle commits
+//! too, but only [`Filesystem::close`] and [`File::close`] return the error.
+//! [`Filesystem::shutdown`] ends the changes of all handles: each later change fails.
 //!
 //! # Concurrency
 //!

@@ -27,8 +27,9 @@ use crate::share::{self, Cleaner, CleanerParts};
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
 ///
-/// A writable one should be closed by [`Filesystem::close`], which returns whether all is durable.
-/// If the last handle is dropped without that, it is closed as well, and errors are lost.
+/// A writable one should be closed by [`Filesystem::close`], which returns an error if a change is
+/// not durable. If the last handle is dropped without that, it is closed as well, and errors are
+/// lost.
 #[derive(Clone)]
 pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
@@ -137,11 +138,17 @@ impl Inner {
         writer.inspect(|writer| writer.repair());
         written
     }
+
+    /// Drops a reference, and closes if it is the last one. If several threads drop theirs at once,
+    /// exactly one of them closes, and gets the error.
+    pub(super) fn release(inner: Arc<Self>) -> Result<()> {
+        Arc::into_inner(inner).map_or(Ok(()), |mut inner| inner.close())
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Callers that need the result use `Filesystem::close`.
+        // Callers that need the result use `Filesystem::close` or `File::close`.
         let _ = self.close();
     }
 }
@@ -247,13 +254,36 @@ impl Filesystem {
         }
     }
 
-    /// Makes all changes durable, and closes. If there are other clones or handles, it stays open
-    /// for them, and is closed with the last one. By then, inodes without a name that an earlier
-    /// run left in the top level, or in the subvolume that was opened, are deleted.
+    /// Makes all changes durable, and closes, like close(2) of one of several descriptors.
+    ///
+    /// A clone is a handle of the same open filesystem, and so is each [`Inode`], [`Dir`] and
+    /// [`File`], each iterator over entries, and each mount:
+    ///
+    /// - All that any handle has changed before the call is durable when it returns `Ok`, and no
+    ///   other handle has to be closed for that.
+    /// - If it is the last handle, the image is closed and unlocked, whatever is returned; its
+    ///   threads have ended. Inodes without a name are deleted, also those that an earlier run left
+    ///   in the top level, or in the subvolume that was opened.
+    /// - Otherwise the image stays open and locked. All other handles can be used as before, also
+    ///   for changes, and calls that run meanwhile are not disturbed. The last handle closes the
+    ///   image: by this call or by [`File::close`], which return an error if a change is not
+    ///   durable, or when it is dropped, which loses the error.
+    ///
+    /// To end the changes of other handles as well, call [`Filesystem::shutdown`] with
+    /// [`Shutdown::Sync`] instead: then each later change fails. A handle that the listener of
+    /// [`Filesystem::trace_syncs`] owns keeps the image open until [`Filesystem::stop_trace`].
+    ///
+    /// Returns [`Error::Unwritten`] if data of a file could not be written, and that was not
+    /// reported yet: all else is durable. After any other error, changes since the last commit may
+    /// be lost.
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(mut inner) => inner.close(),
-            Err(inner) => inner.commit(),
+            Err(inner) => {
+                let committed = inner.commit();
+                // The others may have been dropped meanwhile.
+                committed.and(Inner::release(inner))
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
+use super::filesystem::Inner;
 use crate::data::{Allocate, FileOps, Times};
 use crate::error::{Error, Result};
 use crate::inode::ops;
@@ -144,8 +145,14 @@ impl File {
     /// Closes the file, and reports data that could not be written, like [`File::sync_all`], if
     /// this `File` has not reported it. Dirty data is written later: to make it durable, sync
     /// before.
+    ///
+    /// If it is the last handle of the filesystem, closes that as well, and returns its error, as
+    /// [`Filesystem::close`](super::Filesystem::close) does.
     pub fn close(self) -> Result<()> {
-        self.pages.check_and_advance_error(self.reported.number(), &self.reported)
+        let reported = self.pages.check_and_advance_error(self.reported.number(), &self.reported);
+        let inner = Arc::clone(self.inode().inner());
+        drop(self);
+        reported.and(Inner::release(inner))
     }
 
     /// Returns a writer from `offset` on.

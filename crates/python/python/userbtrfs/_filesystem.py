@@ -85,7 +85,8 @@ class Filesystem:
     def close(self) -> None:
         """Makes all changes durable and closes; a second call does nothing.
 
-        The image stays locked until its open files are closed, too.
+        Changes of open files are durable as well. These files can be used further, and the image
+        stays locked until they are closed, too.
         """
         self.closed = True
         self._native.close()
