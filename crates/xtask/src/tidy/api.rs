@@ -82,7 +82,7 @@ fn compare(lines: &BTreeSet<String>, workspace: &Workspace) -> Vec<Finding> {
         Finding::new(LIST, before.map_or(1, |(_, n)| *n), format!("added to the API: {line}"))
     }));
     if !findings.is_empty() {
-        let text = "differs from the public API: review each change, \
+        let text = "differs from the public API: review each change by docs/stability.md, \
                     then run `cargo xtask api --update`";
         findings.push(Finding::new(LIST, 1, text));
     }
