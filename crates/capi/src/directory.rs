@@ -45,7 +45,7 @@ unsafe extern "C" fn userbtrfs_dir_next(dir: *mut DirEntries, entry: *mut Entry)
         let name_len = name_len.ok_or_else(|| Failure::from(userbtrfs::Error::NameTooLong))?;
         name[..len].copy_from_slice(found.name());
         let id = found.target();
-        let kind = found.kind().map_or(0, type_bits);
+        let kind = found.kind().map_or(0, FileKind::to_mode);
         let new = Entry { inode: id.number, subvolume: id.subvolume.0, kind, name_len, name };
         // SAFETY: the header demands a place that may be written.
         unsafe { store(entry, new) }?;
@@ -57,19 +57,6 @@ unsafe extern "C" fn userbtrfs_dir_next(dir: *mut DirEntries, entry: *mut Entry)
 unsafe extern "C" fn userbtrfs_dir_close(dir: *mut DirEntries) -> c_int {
     // SAFETY: the header demands a handle that was not ended, and that nothing uses any more.
     status(|| unsafe { take(dir) }.map(drop))
-}
-
-/// Returns the bits of `st_mode` that have the type.
-fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-    }
 }
 
 #[cfg(test)]

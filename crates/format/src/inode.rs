@@ -36,7 +36,7 @@ pub enum FileKind {
 impl FileKind {
     const MASK: u32 = 0o170_000;
 
-    /// The file type in a mode, or `None` if it is invalid.
+    /// Returns the type in a mode, as in `st_mode` of stat(2); `None` if it is invalid.
     pub fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & Self::MASK {
             0o100_000 => Self::Regular,
@@ -50,7 +50,7 @@ impl FileKind {
         })
     }
 
-    /// The mode bits of the file type; the permissions are 0.
+    /// Returns the type bits of a mode, as in `st_mode` of stat(2); the permissions are 0.
     pub fn to_mode(self) -> u32 {
         match self {
             Self::Regular => 0o100_000,

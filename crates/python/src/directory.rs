@@ -33,22 +33,9 @@ impl Dir {
     fn list(&self, py: Python<'_>, position: u64) -> PyResult<(Vec<Entry>, Option<u64>)> {
         let (entries, next) = run(py, &self.path, || self.dir.list(position, ENTRIES))?;
         let entry = |entry: &userbtrfs::DirEntry| {
-            let kind = entry.kind().map_or(0, type_bits);
+            let kind = entry.kind().map_or(0, FileKind::to_mode);
             (Cow::Owned(entry.name().to_vec()), entry.target().number, kind)
         };
         Ok((entries.iter().map(entry).collect(), next))
-    }
-}
-
-/// Returns the bits of `st_mode` that have the type.
-fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
     }
 }
