@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use userbtrfs::{Error, File, Filesystem, Inode};
+use userbtrfs::{File, FileOpenOptions, Filesystem};
 
 use crate::failure::{Failure, count, status};
 use crate::pointers::{borrow, buffer, bytes, give, take, text};
@@ -27,39 +27,14 @@ unsafe extern "C" fn userbtrfs_file_open(
         if flags & !(CREATE | EXCLUSIVE | TRUNCATE) != 0 {
             return Err(Failure::invalid("unknown flags"));
         }
-        // SAFETY: the header demands a handle that was not ended.
-        let fs = unsafe { borrow(fs) }?;
-        // SAFETY: the header demands a string.
-        let file = find(fs, unsafe { text(path) }?, flags, mode)?.open()?;
-        if flags & TRUNCATE != 0 {
-            file.set_len(0)?;
-        }
-        Ok(file)
+        let mut options = FileOpenOptions::new();
+        options.create(flags & CREATE != 0).truncate(flags & TRUNCATE != 0).mode(mode);
+        options.create_new(flags & CREATE != 0 && flags & EXCLUSIVE != 0);
+        // SAFETY: the header demands a handle that was not ended, and a string.
+        Ok(options.open(unsafe { borrow(fs) }?, unsafe { text(path) }?)?)
     };
     // SAFETY: the header demands a place that may be written.
     status(|| unsafe { give(file, open) })
-}
-
-/// Looks up or creates a file.
-fn find(fs: &Filesystem, path: &[u8], flags: u32, mode: u32) -> userbtrfs::Result<Inode> {
-    if flags & CREATE == 0 {
-        return fs.lookup(path);
-    }
-    if flags & EXCLUSIVE != 0 {
-        // As in open(2), a symbolic link at the path is not followed.
-        let (dir, name) = fs.open_parent_of_file(path)?;
-        return dir.create(&name, mode);
-    }
-    match fs.lookup(path) {
-        Err(Error::NotFound) => {}
-        found => return found,
-    }
-    let (dir, name) = fs.open_parent_of_file(path)?;
-    match dir.create(&name, mode) {
-        // Another thread made it since.
-        Err(Error::Exists) => fs.lookup(path),
-        made => made,
-    }
 }
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use userbtrfs::{Attributes, Error, Inode, OpenOptions, Timestamp};
+use userbtrfs::{Attributes, FileOpenOptions, Inode, OpenOptions, Timestamp};
 
 use crate::directory::Dir;
 use crate::failure::{Handle, run, run_two};
@@ -83,13 +83,9 @@ impl Filesystem {
         truncate: bool,
         mode: u32,
     ) -> PyResult<File> {
-        let file = self.at(py, path, |fs| {
-            let file = find(&fs, path, create || exclusive, exclusive, mode)?.open()?;
-            if truncate {
-                file.set_len(0)?;
-            }
-            Ok(file)
-        })?;
+        let mut options = FileOpenOptions::new();
+        options.create(create).create_new(exclusive).truncate(truncate).mode(mode);
+        let file = self.at(py, path, |fs| options.open(&fs, path))?;
         Ok(File::new(file, path.to_vec()))
     }
 
@@ -225,29 +221,4 @@ impl Filesystem {
 
 fn lookup(fs: &userbtrfs::Filesystem, path: &[u8], follow: bool) -> userbtrfs::Result<Inode> {
     if follow { fs.lookup(path) } else { fs.lookup_no_follow(path) }
-}
-
-/// Looks up or creates a file.
-fn find(
-    fs: &userbtrfs::Filesystem,
-    path: &[u8],
-    create: bool,
-    exclusive: bool,
-    mode: u32,
-) -> userbtrfs::Result<Inode> {
-    if exclusive {
-        // As in open(2), a symbolic link at the path is not followed.
-        let (dir, name) = fs.open_parent_of_file(path)?;
-        return dir.create(&name, mode);
-    }
-    match fs.lookup(path) {
-        Err(Error::NotFound) if create => {}
-        found => return found,
-    }
-    let (dir, name) = fs.open_parent_of_file(path)?;
-    match dir.create(&name, mode) {
-        // Another thread made it since.
-        Err(Error::Exists) => fs.lookup(path),
-        made => made,
-    }
 }

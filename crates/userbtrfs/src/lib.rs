@@ -173,9 +173,9 @@ pub mod fs {
     pub use userbtrfs_engine::api::{
         Allocate, Attributes, Buffer, Chunk, Compress, Compression, CompressionMethod, Deduped,
         Defragment, Dir, DirEntries, DirEntry, Direct, EMPTY_DIR, Error, Extent, ExtentKind, File,
-        FileKind, FileReader, FileType, FileWriter, Filesystem, ImagePath, Inode, InodeFlags,
-        InodeId, IoUring, Membership, Metadata, MethodError, OpenOptions, Recompress, Region,
-        RenameMode, Result, Slice, Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
+        FileKind, FileOpenOptions, FileReader, FileType, FileWriter, Filesystem, ImagePath, Inode,
+        InodeFlags, InodeId, IoUring, Membership, Metadata, MethodError, OpenOptions, Recompress,
+        Region, RenameMode, Result, Slice, Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
     };
     pub use userbtrfs_format::Quoted;
 }

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Attributes, Dir, Filesystem, ImagePath, RenameMode, join_path};
 use crate::error::{Error, Result};
 
-/// The permissions of files that are created without a mode.
-const FILE_MODE: u32 = 0o644;
-
 impl Filesystem {
     /// Opens the directory that contains the last component of a path, and returns that component,
     /// too. The path may end with slashes. Returns [`Error::BadName`] if the last component is `.`
@@ -70,20 +67,6 @@ impl Filesystem {
             }
         }
         Ok(())
-    }
-
-    /// Replaces the content of the file at a path; creates the file if it does not exist, with the
-    /// permissions 0644.
-    pub fn write(&self, path: impl ImagePath, content: impl AsRef<[u8]>) -> Result<()> {
-        let path = path.path_bytes();
-        let inode = match self.lookup(path) {
-            Err(Error::NotFound) => {
-                let (dir, name) = self.open_parent_of_file(path)?;
-                dir.create(&name, FILE_MODE)?
-            }
-            found => found?,
-        };
-        inode.write_content(content.as_ref())
     }
 
     /// Removes a name of an inode other than a directory. A symbolic link is not followed.

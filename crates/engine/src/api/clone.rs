@@ -84,15 +84,8 @@ impl Filesystem {
     /// Those of [`File::clone_range`]. A file that existed may be empty after an error.
     pub fn clone_file(&self, source: impl ImagePath, target: impl ImagePath) -> Result<()> {
         let from = self.open_file(source)?;
-        let path = target.path_bytes();
-        let to = match self.open_file(path) {
-            Err(Error::NotFound) => {
-                let (dir, name) = self.open_parent_of_file(path)?;
-                let mode = from.inode().metadata()?.mode & PERMISSIONS;
-                dir.create(&name, mode)?.open()?
-            }
-            found => found?,
-        };
+        let mode = || Ok(from.inode().metadata()?.mode & PERMISSIONS);
+        let to = self.find_or_create(target.path_bytes(), mode)?.open()?;
         if to.inode().id() == from.inode().id() {
             return Ok(());
         }

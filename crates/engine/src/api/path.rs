@@ -11,7 +11,8 @@ use crate::error::{Error, InodeId, Result};
 use crate::inode::dir;
 use crate::inode::{EMPTY_DIR, Inodes};
 
-const LINKS_MAX: usize = 40;
+/// The most symbolic links on a path.
+pub(super) const LINKS_MAX: usize = 40;
 
 /// The longest target of a symbolic link, in bytes.
 const TARGET_MAX: u64 = 4095;
