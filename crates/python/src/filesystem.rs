@@ -5,12 +5,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use userbtrfs::{Attributes, FileOpenOptions, Inode, OpenOptions, Timestamp};
+use userbtrfs::{Attributes, Error, FileOpenOptions, Inode, OpenOptions, Timestamp, XattrMode};
 
 use crate::directory::Dir;
 use crate::failure::{Handle, run, run_two};
 use crate::file::File;
 use crate::stat::{Stat, stat};
+
+/// The flags of setxattr(2), as in the module `os`.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
 
 /// The id of a subvolume, its path from the top level, and whether it is read-only.
 type Subvolume = (u64, Cow<'static, [u8]>, bool);
@@ -173,6 +177,54 @@ impl Filesystem {
             ..Attributes::default()
         };
         self.at(py, path, |fs| lookup(&fs, path, follow)?.set_attributes(&attributes))
+    }
+
+    /// Returns the value of an extended attribute.
+    fn getxattr(
+        &self,
+        py: Python<'_>,
+        path: &[u8],
+        name: &[u8],
+        follow: bool,
+    ) -> PyResult<Cow<'static, [u8]>> {
+        self.at(py, path, |fs| lookup(&fs, path, follow)?.xattr(name).map(Cow::Owned))
+    }
+
+    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    fn setxattr(
+        &self,
+        py: Python<'_>,
+        path: &[u8],
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        follow: bool,
+    ) -> PyResult<()> {
+        self.at(py, path, |fs| {
+            let mode = match flags {
+                0 => XattrMode::Either,
+                XATTR_CREATE => XattrMode::Create,
+                XATTR_REPLACE => XattrMode::Replace,
+                _ => return Err(Error::Invalid("flags of an extended attribute")),
+            };
+            lookup(&fs, path, follow)?.set_xattr(name, value, mode)
+        })
+    }
+
+    /// Returns the names of all extended attributes.
+    fn listxattr(
+        &self,
+        py: Python<'_>,
+        path: &[u8],
+        follow: bool,
+    ) -> PyResult<Vec<Cow<'static, [u8]>>> {
+        let found = self.at(py, path, |fs| lookup(&fs, path, follow)?.xattrs())?;
+        Ok(found.into_iter().map(|(name, _)| Cow::Owned(name)).collect())
+    }
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, py: Python<'_>, path: &[u8], name: &[u8], follow: bool) -> PyResult<()> {
+        self.at(py, path, |fs| lookup(&fs, path, follow)?.remove_xattr(name))
     }
 
     /// Makes a file or a directory durable, as fsync(2).

@@ -225,6 +225,53 @@ def test_attributes_can_be_set(fs):
         path.touch(exist_ok=False)
 
 
+def test_extended_attributes_are_like_those_of_os(image):
+    with userbtrfs.Filesystem(image, writable=True) as fs:
+        (fs / "file").write_bytes(b"content")
+        fs.symlink("file", "/link")
+        fs.setxattr("/link", "user.a", b"1")
+        fs.setxattr(b"/file", b"user.\xff", b"")
+        with fails(errno.EEXIST, "/file"):
+            fs.setxattr("/file", "user.a", b"2", os.XATTR_CREATE)
+        fs.setxattr("/file", "user.a", b"\0\xff" * 1000, os.XATTR_REPLACE)
+        with fails(errno.ENODATA, "/file"):
+            fs.setxattr("/file", "user.b", b"2", os.XATTR_REPLACE)
+        with fails(errno.EINVAL, "/file"):
+            fs.setxattr("/file", "user.b", b"2", 4)
+        with fails(errno.EOPNOTSUPP, "/file"):
+            fs.setxattr("/file", "other.b", b"2")
+        fs.setxattr("/link", "trusted.c", b"3", follow_symlinks=False)
+        fs.setxattr("/", "user.root", b"4")
+    with userbtrfs.Filesystem(image, writable=True) as fs:
+        assert fs.getxattr("/file", b"user.a") == b"\0\xff" * 1000
+        assert fs.getxattr("/link", "user.\udcff") == b""
+        assert sorted(fs.listxattr(fs / "file")) == ["user.a", "user.\udcff"]
+        assert fs.listxattr("/link", follow_symlinks=False) == ["trusted.c"]
+        assert fs.getxattr("/link", "trusted.c", follow_symlinks=False) == b"3"
+        assert fs.listxattr() == ["user.root"]
+        fs.removexattr("/link", "user.a")
+        fs.removexattr("/link", "trusted.c", follow_symlinks=False)
+        for call in fs.getxattr, fs.removexattr:
+            with fails(errno.ENODATA, "/file"):
+                call("/file", "user.a")
+        with fails(errno.ENOENT, "/none"):
+            fs.listxattr("/none")
+        assert fs.listxattr("/link", follow_symlinks=False) == []
+    with userbtrfs.Filesystem(image) as fs:
+        with fails(errno.EROFS, "/file"):
+            fs.setxattr("/file", "user.a", b"1")
+
+
+def test_file_is_created_at_the_end_of_a_dangling_link(fs):
+    fs.symlink("file", "/link")
+    with pytest.raises(FileExistsError):
+        fs.open("/link", "x")
+    with pytest.raises(FileNotFoundError):
+        fs.open("/link", "r+")
+    (fs / "link").write_text("text")
+    assert (fs / "file").read_text() == "text"
+
+
 def test_path_is_like_that_of_pathlib(fs):
     path = fs / "a" / "b.txt"
     assert (str(path), path.name, path.stem, path.suffix) == ("/a/b.txt", "b.txt", "b", ".txt")

@@ -202,6 +202,38 @@ class Filesystem:
             bytes_of(path), divmod(accessed, second), divmod(modified, second), follow_symlinks
         )
 
+    def getxattr(
+        self, path: AnyPath, attribute: Union[str, bytes], *, follow_symlinks: bool = True
+    ) -> bytes:
+        """Returns the value of an extended attribute, as os.getxattr()."""
+        return self._native.getxattr(bytes_of(path), os.fsencode(attribute), follow_symlinks)
+
+    def setxattr(
+        self,
+        path: AnyPath,
+        attribute: Union[str, bytes],
+        value: bytes,
+        flags: int = 0,
+        *,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """Sets an extended attribute, as os.setxattr().
+
+        The flags are os.XATTR_CREATE or os.XATTR_REPLACE.
+        """
+        name = os.fsencode(attribute)
+        self._native.setxattr(bytes_of(path), name, value, flags, follow_symlinks)
+
+    def listxattr(self, path: AnyPath = "/", *, follow_symlinks: bool = True) -> list[str]:
+        """Returns the names of all extended attributes, as os.listxattr()."""
+        return [os.fsdecode(it) for it in self._native.listxattr(bytes_of(path), follow_symlinks)]
+
+    def removexattr(
+        self, path: AnyPath, attribute: Union[str, bytes], *, follow_symlinks: bool = True
+    ) -> None:
+        """Removes an extended attribute, as os.removexattr()."""
+        self._native.removexattr(bytes_of(path), os.fsencode(attribute), follow_symlinks)
+
     def fsync(self, path: AnyPath) -> None:
         """Makes the file or directory at a path durable, as fsync(2)."""
         self._native.fsync(bytes_of(path))
