@@ -60,37 +60,19 @@ impl From<MkfsError> for Failure {
 
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
-        let errno = match &error {
-            MountError::Device(errno)
-            | MountError::Point { error: errno, .. }
-            | MountError::System { error: errno, .. } => *errno,
-            // That of umount(2) for a path where nothing is mounted.
-            MountError::Elsewhere { .. } | MountError::Nul => Errno::INVAL,
-            MountError::BlockDevice => Errno::PERM,
-            MountError::NoHelper(_) => Errno::NOENT,
-            MountError::Helper(_) if error.is_busy() => Errno::BUSY,
-            MountError::Helper(_) => Errno::IO,
-        };
-        Self::new(errno, error.to_string())
+        Self { errno: error.errno(), text: error.to_string() }
     }
 }
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
-        let errno = match error {
-            StartError::Closing => Errno::BUSY,
-            StartError::Session(_) => Errno::IO,
-        };
-        Self::new(errno, error.to_string())
+        Self { errno: error.errno(), text: error.to_string() }
     }
 }
 
 impl From<EndError> for Failure {
     fn from(error: EndError) -> Self {
-        match error {
-            EndError::Filesystem(error) => error.into(),
-            EndError::Session(error) => Self::new(Errno::IO, error.to_string()),
-        }
+        Self { errno: error.errno(), text: error.to_string() }
     }
 }
 

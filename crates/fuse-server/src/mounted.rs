@@ -10,6 +10,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use thiserror::Error;
 use userbtrfs_engine::api::{self, Filesystem};
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountError, NodeId, Opcode, Session, SessionError};
@@ -86,6 +87,17 @@ pub enum StartError {
     Session(#[from] userbtrfs_fuse::StartError),
 }
 
+impl StartError {
+    /// Returns the error number for a caller that reports numbers.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::Closing => Errno::BUSY,
+            Self::Session(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+}
+
 /// An error at the end of a mount.
 #[derive(Debug, Error)]
 pub enum EndError {
@@ -95,6 +107,16 @@ pub enum EndError {
     /// The filesystem could not be served to the end. It is durable.
     #[error(transparent)]
     Session(#[from] SessionError),
+}
+
+impl EndError {
+    /// Returns the error number for a caller that reports numbers.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Filesystem(error) => error.errno(),
+            Self::Session(_) => Errno::IO.raw_os_error(),
+        }
+    }
 }
 
 impl Mounted {

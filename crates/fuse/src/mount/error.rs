@@ -56,6 +56,20 @@ impl MountError {
         matches!(self, Self::Elsewhere { .. })
     }
 
+    /// Returns the error number that mount(2) or umount(2) would fail with.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::Device(error) | Self::Point { error, .. } | Self::System { error, .. } => *error,
+            // That of umount(2) for a path where nothing is mounted.
+            Self::Elsewhere { .. } | Self::Nul => Errno::INVAL,
+            Self::BlockDevice => Errno::PERM,
+            Self::NoHelper(_) => Errno::NOENT,
+            Self::Helper(_) if self.is_busy() => Errno::BUSY,
+            Self::Helper(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+
     /// Returns true if the filesystem is still in use.
     pub fn is_busy(&self) -> bool {
         match self {
