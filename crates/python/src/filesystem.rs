@@ -10,6 +10,7 @@ use userbtrfs::{Attributes, Error, FileOpenOptions, Inode, OpenOptions, Timestam
 use crate::directory::Dir;
 use crate::failure::{Handle, run, run_two};
 use crate::file::File;
+use crate::mount::Mount;
 use crate::stat::{Stat, stat};
 
 /// The flags of setxattr(2), as in the module `os`.
@@ -230,6 +231,11 @@ impl Filesystem {
     /// Makes a file or a directory durable, as fsync(2).
     fn fsync(&self, py: Python<'_>, path: &[u8]) -> PyResult<()> {
         self.at(py, path, |fs| fs.lookup(path)?.sync_all())
+    }
+
+    /// Mounts by FUSE at a directory of the host.
+    fn mount(&self, py: Python<'_>, directory: PathBuf) -> PyResult<Mount> {
+        Mount::start(py, self.handle.get()?, &self.image, directory)
     }
 
     /// Creates an empty subvolume.

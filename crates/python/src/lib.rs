@@ -7,6 +7,7 @@
 //! | `file`       | an open file, read and written at an offset  |
 //! | `directory`  | listings                                     |
 //! | `make`       | new filesystems                              |
+//! | `mount`      | mounts by FUSE                               |
 //! | `stat`       | attributes, as a tuple                       |
 //! | `failure`    | errors as `OSError`, and handles that end    |
 //!
@@ -21,6 +22,7 @@ mod failure;
 mod file;
 mod filesystem;
 mod make;
+mod mount;
 mod stat;
 
 /// The native part of `userbtrfs`.
@@ -34,4 +36,6 @@ mod _native {
     use crate::filesystem::Filesystem;
     #[pymodule_export]
     use crate::make::mkfs;
+    #[pymodule_export]
+    use crate::mount::Mount;
 }

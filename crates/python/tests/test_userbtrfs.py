@@ -409,5 +409,53 @@ def test_file_outlives_its_filesystem(image):
         assert (fs / "file").read_bytes() == b"before after"
 
 
+needs_fuse = pytest.mark.skipif(
+    os.getuid() != 0 or not os.path.exists("/dev/fuse"), reason="not root, or no FUSE"
+)
+
+
+@needs_fuse
+def test_mount_shows_and_takes_changes(image, tmp_path):
+    point = tmp_path / "mount"
+    point.mkdir()
+    with userbtrfs.Filesystem(image, writable=True) as fs:
+        with fails(errno.ENOENT, str(tmp_path / "none")):
+            fs.mount(tmp_path / "none")
+        (fs / "before").write_text("1")
+        with fs.mount(point) as mount:
+            assert mount.directory == str(point) and os.path.ismount(point)
+            assert (point / "before").read_text() == "1"
+            with open(point / "new", "w") as file:
+                file.write("2")
+                file.flush()
+                with fails(errno.EBUSY, str(point)):
+                    mount.unmount()
+            assert (fs / "new").exists()
+        assert mount.closed and not os.path.ismount(point)
+        mount.close()
+        with pytest.raises(ValueError):
+            mount.unmount()
+        assert (fs / "new").read_text() == "2"
+
+
+@needs_fuse
+def test_mount_outlives_its_filesystem_and_ends_by_umount(image, tmp_path):
+    point = tmp_path / "mount"
+    point.mkdir()
+    fs = userbtrfs.Filesystem(image, writable=True)
+    mount = fs.mount(point)
+    fs.close()
+    waiting = threading.Thread(target=mount.wait)
+    waiting.start()
+    (point / "file").write_text("content")
+    subprocess.run(["umount", point], check=True)
+    waiting.join(60)
+    assert not waiting.is_alive()
+    mount.unmount()
+    mount.close()
+    with userbtrfs.Filesystem(image, writable=True) as fs:
+        assert (fs / "file").read_text() == "content"
+
+
 def test_package_has_its_types():
     assert (HostPath(userbtrfs.__file__).parent / "py.typed").exists()

@@ -11,6 +11,7 @@ Errors are OSError with errno and filename; docs/python.md is the guide.
 
 from ._file import File, fsync
 from ._filesystem import Filesystem, Subvolume, mkfs
+from ._mount import Mount
 from ._path import DirEntry, Path
 
-__all__ = ["DirEntry", "File", "Filesystem", "Path", "Subvolume", "fsync", "mkfs"]
+__all__ = ["DirEntry", "File", "Filesystem", "Mount", "Path", "Subvolume", "fsync", "mkfs"]

@@ -8,6 +8,7 @@ from typing import IO, Any, NamedTuple, Optional, Union
 
 from . import _native
 from ._file import File, Mode, wrap
+from ._mount import Mount
 from ._path import AnyPath, DirEntry, Path, bytes_of, text_of
 from ._stat import stat_result
 
@@ -237,6 +238,13 @@ class Filesystem:
     def fsync(self, path: AnyPath) -> None:
         """Makes the file or directory at a path durable, as fsync(2)."""
         self._native.fsync(bytes_of(path))
+
+    def mount(self, directory: HostPath) -> Mount:
+        """Mounts by FUSE at a directory of the host, for this user.
+
+        Threads of this process serve the mount. The filesystem may be used and closed meanwhile.
+        """
+        return Mount(self._native.mount(directory), directory)
 
     def create_subvolume(self, path: AnyPath, mode: int = 0o755) -> None:
         self._native.create_subvolume(bytes_of(path), mode)
