@@ -425,7 +425,7 @@ impl Filesystem {
         }
     }
 
-    /// Opens the regular file at a path.
+    /// Opens the regular file at a path; [`super::FileOpenOptions`] also create and truncate it.
     pub fn open_file(&self, path: impl ImagePath) -> Result<File> {
         self.lookup(path)?.open()
     }
