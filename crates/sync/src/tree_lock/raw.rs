@@ -244,6 +244,12 @@ impl RawTreeLock {
         self.queue.lock().places.len()
     }
 
+    /// Returns whether newcomers may enter ahead of a leader that was signalled.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn is_open(&self) -> bool {
+        self.word.load(Ordering::Acquire) & OPEN != 0
+    }
+
     /// Changes the word to what `next` returns; returns false if that is `None`.
     #[inline]
     fn change(&self, next: impl Fn(usize) -> Option<usize>) -> bool {

@@ -248,8 +248,10 @@ fn a_waiter_is_overtaken_for_one_wake_up_only() {
         lock.unlock(Mode::Write);
         let overtook = lock.try_lock(Mode::Write);
         if overtook {
-            // Long enough for the waiter to wake up, find the lock taken, and close it.
-            thread::sleep(Duration::from_millis(50));
+            // The waiter wakes up, finds the lock taken, and closes it.
+            while lock.is_open() {
+                thread::yield_now();
+            }
             order.lock().unwrap().push("newcomer");
             lock.unlock(Mode::Write);
         }
