@@ -13,8 +13,9 @@ use crate::class::{Class, Together};
 use crate::nesting::{Block, Mode, Nesting};
 use crate::primitives::thread_local;
 
-/// The time a thread waits for a lock or a condition before a debug build panics.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
+/// The time a thread waits for a lock or a condition before a debug build panics. A deadlock lasts
+/// for ever, and a machine under load may stop a thread, or a disk, for many seconds.
+pub const WAIT_LIMIT: Duration = Duration::from_mins(1);
 
 /// The rules that an acquisition is checked against.
 #[derive(Clone, Copy, Debug)]
