@@ -201,17 +201,20 @@ fn commit_request_for_led_or_durable_transaction_joins() {
 
 #[test]
 fn a_failure_wakes_all_and_the_first_reason_stays() {
-    let transaction_state = TransactionState::new(FIRST);
+    let transaction_state = &TransactionState::new(FIRST);
     thread::scope(|scope| {
         let first =
-            lead_to_closed(&transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
-        let second = later(scope, || {
+            lead_to_closed(transaction_state, FIRST).exclude_finish().unwrap().unblock().unwrap();
+        let (leads, begun) = channel();
+        let second = later(scope, move || {
             let CommitRole::Lead(commit) = transaction_state.begin_commit(FIRST + 1).unwrap()
             else {
                 panic!("no other thread leads it")
             };
+            leads.send(()).unwrap();
             commit.exclude_writing().map(drop)
         });
+        begun.recv().unwrap();
         let durable = later(scope, || transaction_state.wait_durable(FIRST));
         let completed = later(scope, || transaction_state.wait_completed(FIRST));
         waits(&second);
@@ -221,7 +224,7 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
         for waiter in [second, durable, completed] {
             assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
         }
-        assert_eq!(joined(&transaction_state, JoinKind::Operation), Err(failed.clone()));
+        assert_eq!(joined(transaction_state, JoinKind::Operation), Err(failed.clone()));
         assert_eq!(transaction_state.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
         assert_eq!(transaction_state.check(), Err(failed));
     });
