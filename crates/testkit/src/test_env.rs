@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use nix::sched::CloneFlags;
@@ -21,6 +21,11 @@ use crate::time_limit::limit_time;
 
 /// The id of an unprivileged user.
 pub const NOBODY: u32 = 65534;
+
+/// How long a test waits for a condition: longer than any machine needs if nothing has failed.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// The interval at which a condition is checked.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The variable that is set in a separate run of a test.
 const APART: &str = "USERBTRFS_TEST_RUNS_APART";
@@ -75,35 +80,34 @@ pub fn has_program(name: &str) -> bool {
     is_there
 }
 
-/// Waits until `so` returns true, for at most ten seconds.
+/// Waits until `so` returns true, for at most five minutes.
 ///
 /// # Panics
 ///
 /// Panics if it still returns false then.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
+    let end = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < end, "waited too long for: {what}");
+        thread::sleep(PAUSE);
     }
-    panic!("waited too long for: {what}");
 }
 
 /// Waits until something is mounted at `point` by the server `server`, which was just started and
-/// is called `name` in errors. Fails if it exits, or takes longer than ten seconds.
+/// is called `name` in errors. Fails if it exits, or takes longer than five minutes.
 pub fn until_mounted(name: &str, server: &mut Child, point: &Path) -> anyhow::Result<()> {
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev());
     let above = device(point.parent().context("a folder")?)?;
-    for _ in 0..1000 {
-        if device(point)? != above {
-            return Ok(());
-        }
+    let end = Instant::now() + PATIENCE;
+    while device(point)? == above {
         ensure!(server.try_wait()?.is_none(), "{name} ended at once");
-        thread::sleep(Duration::from_millis(10));
+        if Instant::now() >= end {
+            server.kill()?;
+            bail!("{name} does not mount");
+        }
+        thread::sleep(PAUSE);
     }
-    server.kill()?;
-    bail!("{name} does not mount")
+    Ok(())
 }
 
 /// Returns true if this is the separate run of a test in its own mount namespace. Otherwise starts

@@ -15,7 +15,7 @@ use super::command::undone;
 use super::loop_device::LoopDevice;
 
 /// How long unmounting a busy mount is retried, and the interval.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_mins(5);
 const PAUSE: Duration = Duration::from_millis(10);
 /// The interval at which the coarse clock is polled.
 const MOMENT: Duration = Duration::from_millis(1);

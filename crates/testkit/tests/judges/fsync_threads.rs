@@ -39,7 +39,7 @@ const LARGE: usize = 5 << 20;
 /// The offset of the primary superblock, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
 /// The time limit for operations that must not wait for a device, and a short pause.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_mins(5);
 const MOMENT: Duration = Duration::from_millis(2);
 /// How long the device is held for a record to show it, and the number of attempts for a second
 /// thread to arrive meanwhile.
