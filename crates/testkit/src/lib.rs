@@ -14,6 +14,7 @@
 //! 6. [`devices`] fail on demand, and produce the images that a crash may leave.
 //! 7. [`programs`] are scripts that use common programs.
 //! 8. [`test_env`] describes the test environment, and [`time_limit`] ends tests that hang.
+//!    [`sleeping_threads`] waits until threads wait.
 //!    [`golden`] finds the golden images. [`sample`] and [`random_workload`] fill other images:
 //!    with real files, and with random changes from a seed ([`random`]). [`hash_collisions`] makes
 //!    names that share an item of the tree.
@@ -37,6 +38,7 @@ pub mod programs;
 pub mod random;
 pub mod random_workload;
 pub mod sample;
+pub mod sleeping_threads;
 pub mod stories;
 pub mod target;
 pub mod test_env;

@@ -16,8 +16,8 @@ use userbtrfs_testkit::devices::{Event, RecordingDevice, SparseImage};
 use userbtrfs_testkit::golden::Golden;
 use userbtrfs_testkit::random::Random;
 use userbtrfs_transaction::{
-    FullCommitReason, Handle, HandleKind, LogFailure, LogSyncPhase, LogSyncer, LogTransId,
-    LogWriter, SpaceKind, TransactionManager, TransactionOptions,
+    FullCommitReason, HandleKind, LogFailure, LogSyncer, LogTransId, LogWriter, SpaceKind,
+    TransactionManager, TransactionOptions,
 };
 
 use self::read::{Items, read_log, shows};

@@ -6,7 +6,9 @@ use std::time::Duration;
 use userbtrfs_device::{Device, Request, Ticket};
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
-use userbtrfs_testkit::devices::RecordingDevice;
+use userbtrfs_testkit::devices::{PausedDevice, RecordingDevice};
+use userbtrfs_testkit::sleeping_threads::SleepingThreads;
+use userbtrfs_testkit::test_env::until;
 
 use super::*;
 
@@ -91,100 +93,47 @@ fn synced_items_are_on_device_whatever_other_threads_do() {
     shows(&device.image(), TreeId::FS, &attributes(all, 100));
 }
 
-/// The threads that sync, and how many of them wait for the device or for another thread.
-struct Crowd {
-    running: AtomicU64,
-    waiting: AtomicU64,
-    has_flushed: AtomicBool,
-}
-
-/// A thread in a sync.
-struct InSync<'a> {
-    crowd: &'a Crowd,
-    is_waiting: bool,
-}
-
-impl Crowd {
-    /// Waits until all threads but one are in a sync, past their changes: one leads, and the
-    /// others have joined its log commit or the next one.
-    fn gather(&self) {
-        until(|| {
-            let running = self.running.load(Ordering::Acquire);
-            self.waiting.load(Ordering::Acquire) + 1 >= running
-        });
-    }
-}
-
-impl LogSyncer for InSync<'_> {
-    fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason> {
-        Ok(())
-    }
-
-    fn finish_io(&mut self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
-        Ok(())
-    }
-
-    fn waited(&mut self, _phase: LogSyncPhase) {
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            self.crowd.waiting.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Drop for InSync<'_> {
-    fn drop(&mut self) {
-        if self.is_waiting {
-            self.crowd.waiting.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-/// Each flush is held until the other threads sync, too, however slowly they run.
+/// Each round, one thread syncs, and the device is held until the others wait for its log commit:
+/// one of them then writes the next one for all.
 #[test]
 fn concurrent_syncs_share_superblocks() {
-    const TURNS: u64 = 20;
+    const ROUNDS: u64 = 20;
     let supers = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&supers);
-    let waiting = AtomicU64::new(0);
-    let running = AtomicU64::new(THREADS);
-    let crowd = Arc::new(Crowd { running, waiting, has_flushed: AtomicBool::new(false) });
-    let gathered = Arc::clone(&crowd);
     let watch = move |batch: &[Request]| {
         if written_superblock(batch).is_some() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
-        if batch.iter().any(|request| matches!(request, Request::Flush)) {
-            gathered.has_flushed.store(true, Ordering::Release);
-            gathered.gather();
-            // Those that are about to sleep do so.
-            thread::sleep(Duration::from_millis(2));
-        }
     };
     let device = Watched { inner: Arc::new(image("fresh").to_device()), watch };
-    let transactions = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let transactions = &transactions;
-            let crowd = &*crowd;
-            scope.spawn(move || {
-                // The first log commit is closed before the others begin, so that they all wait
-                // for it, and one of them leads the next one.
-                until(|| thread == 0 || crowd.has_flushed.load(Ordering::Acquire));
-                for turn in 0..TURNS {
-                    let mut edits = attributes([thread * 1000 + turn], 100);
-                    let mut member = InSync { crowd, is_waiting: false };
-                    log_as(transactions, TreeId::FS, &mut edits, &mut member).unwrap();
-                }
-                crowd.running.fetch_sub(1, Ordering::AcqRel);
-            });
-        }
-    });
+    let held = Arc::new(PausedDevice::new(Arc::new(device)));
+    let transactions = open_on(held.clone(), TransactionOptions::default()).unwrap();
+    for round in 0..ROUNDS {
+        let sync = |thread| {
+            let mut edits = attributes([thread * 1000 + round], 100);
+            log(&transactions, TreeId::FS, &mut edits).unwrap();
+        };
+        let others = SleepingThreads::default();
+        held.hold();
+        thread::scope(|scope| {
+            scope.spawn(|| sync(0));
+            until("a log commit to be written", || held.is_waited_for());
+            for thread in 1..THREADS {
+                let others = &others;
+                scope.spawn(move || {
+                    others.add();
+                    sync(thread);
+                });
+            }
+            others.wait(usize::try_from(THREADS - 1).unwrap());
+            held.release();
+        });
+    }
     let stats = transactions.log_stats();
     println!("{stats:?}");
-    assert_eq!(stats.log_commits + stats.shared, THREADS * TURNS);
+    assert_eq!((stats.log_commits, stats.shared), (2 * ROUNDS, (THREADS - 2) * ROUNDS));
     assert_eq!(supers.load(Ordering::Relaxed), stats.log_commits);
-    assert!(stats.log_commits < THREADS * TURNS / 3, "{} log commits", stats.log_commits);
-    assert!(stats.waits_for_log_commit > 0);
+    assert_eq!(stats.waits_for_log_commit, ROUNDS);
 }
 
 /// Holds back superblocks without a log.
@@ -220,16 +169,6 @@ impl Drop for Opens<'_> {
     }
 }
 
-fn until(condition: impl Fn() -> bool) {
-    for _ in 0..10_000 {
-        if condition() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it does not come");
-}
-
 #[test]
 fn log_superblock_is_written_after_previous_one() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
@@ -249,7 +188,7 @@ fn log_superblock_is_written_after_previous_one() {
     thread::scope(|scope| {
         let opens = Opens(&held);
         scope.spawn(|| transactions.commit().unwrap());
-        until(|| held.waits.load(Ordering::Acquire));
+        until("a commit to be written", || held.waits.load(Ordering::Acquire));
         let before = recording.log().len();
         let mut edits = logged.clone();
         let transactions = &transactions;
@@ -258,7 +197,7 @@ fn log_superblock_is_written_after_previous_one() {
             log(transactions, TreeId::FS, &mut edits).unwrap();
             done.store(true, Ordering::Release);
         });
-        until(|| transactions.log_stats().waits_for_commit == 1);
+        until("a wait for the commit", || transactions.log_stats().waits_for_commit == 1);
         thread::sleep(Duration::from_millis(20));
         assert!(!done.load(Ordering::Acquire), "it waits for the superblock");
         let events: Vec<_> = recording.log().into_iter().skip(before).collect();
