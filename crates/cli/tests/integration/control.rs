@@ -498,7 +498,8 @@ fn synced_files_survive_shutdown_under_load() {
         fs::create_dir(&folder).unwrap();
         File::open(site.point()).unwrap().sync_all().unwrap();
         let synced = synced::write_until(&folder, || {
-            std::thread::sleep(std::time::Duration::from_millis(200 + 100 * turn));
+            until("files that are synced", || synced::has_begun(&folder));
+            std::thread::sleep(std::time::Duration::from_millis(100 * turn));
             linux::run(&mut linux::shutdown(&site.point(), 2)).unwrap();
         });
         assert!(synced > 0);

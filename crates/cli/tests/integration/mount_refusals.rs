@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -287,7 +286,9 @@ fn a_device_that_fails_makes_the_mount_read_only() {
     let synced: Vec<u32> = thread::scope(|scope| {
         let writers =
             [0, 1, 2, 3].map(|writer| scope.spawn(move || write_until_refused(root, writer)));
-        thread::sleep(Duration::from_millis(500));
+        // Each has synced its first file.
+        let second = |writer| root.join(format!("{writer}-1")).exists();
+        until("files that are synced", || (0..4).all(second));
         let operation = Operation::Write;
         let how = How::Eio;
         device.arm(Fault { operation, after: 0, how, lasting: true });
