@@ -386,7 +386,7 @@ fn writes_after_power_loss_are_not_in_the_image() {
     let Some(site) = Site::new() else { return };
     let linux = Linux::lock().unwrap();
     for end in ["kill", "umount"] {
-        let mut child = site.serve(&["-o", "memory=8M"]);
+        let mut child = site.serve(&["-o", "memory=8M,commit=0"]);
         let at = |name: &str| site.point().join(format!("{end}-{name}"));
         fsync(at("before"), "content");
         assert_eq!(ask("stats --drop-writes on", &site.point(), &[]).good(), "");

@@ -146,7 +146,8 @@ fn do_and_cut(site: &Site, way: &Way, cut: Cut) {
     old.write_all_at(&[b'o'; BYTES], 0).unwrap();
     drop((old, dir));
     filesystem.close().unwrap();
-    let mut server = site.serve(&["-o", way.options]);
+    // Only the calls of the script make anything durable.
+    let mut server = site.serve(&["-o", way.options, "-o", "commit=3600"]);
     let script = [HEAD, way.script, TAIL].concat();
     let mut python = Command::new("python3");
     linux::run(python.args(["-c", &script]).current_dir(site.point())).unwrap();

@@ -99,7 +99,7 @@ fn a_block_device() {
     let linux = Linux::lock().unwrap();
     for end in ["killed", "shut_down"] {
         let device = LoopDevice::attach(&linux, &site.image(), Access::ReadWrite).unwrap();
-        let mut server = site.serve_device(device.path(), &[]);
+        let mut server = site.serve_device(device.path(), &["-o", "commit=3600"]);
         assert!(site.line().unwrap().contains(" fuseblk.userbtrfs "));
         let folder = site.point().join(end);
         fs::create_dir(&folder).unwrap();
