@@ -203,13 +203,13 @@ except ConnectionError:
     print('closed')
 ";
 
-/// Answers the first client of this socket, like a server; waits for a client for 10 seconds.
+/// Answers the first client of this socket, like a server; waits for a client for five minutes.
 const ANSWER: &str = r"
 import socket, sys
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
-listener.settimeout(10)
+listener.settimeout(300)
 print('listens', flush=True)
 asked, _ = listener.accept()
 if asked.recv(100):

@@ -389,7 +389,7 @@ fn begun(bench: &Bench, option: Option<&str>, stderr: Stdio) -> (Child, Pid) {
 fn begins(bench: &Bench, child: &Child) -> Pid {
     let begun = || bench.at("copy/large").metadata().is_ok_and(|copy| copy.len() > 0);
     let started = Instant::now();
-    while !begun() && started.elapsed() < Duration::from_mins(1) {
+    while !begun() && started.elapsed() < Duration::from_mins(5) {
         std::thread::sleep(Duration::from_millis(1));
     }
     Pid::from_child(child)

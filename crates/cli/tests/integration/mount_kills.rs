@@ -35,7 +35,7 @@ const BESIDES: Duration = Duration::from_millis(300);
 const USUAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of runs of a program until one is killed.
-const TRIES: u32 = 8;
+const TRIES: u32 = 20;
 
 /// The interval at which the state of a program is polled.
 const MOMENT: Duration = Duration::from_millis(2);

@@ -38,7 +38,7 @@ fn image_mounted_at_the_directory_that_holds_it_is_served() {
 fn server_in_the_background_keeps_no_descriptor_of_its_caller() {
     let Some(site) = Site::new() else { return };
     // A pipe whose reader waits for its end, and a lock that is released with its descriptor.
-    let piped = "sh -c 'exec 3>&1; $U mount image point' | timeout 20 cat";
+    let piped = "sh -c 'exec 3>&1; $U mount image point' | timeout 300 cat";
     let locked = "(exec 9>lock; flock 9; $U mount image point)";
     for begun in [piped, locked] {
         let text = format!("set -o pipefail; {begun} && flock -n lock true && echo free");

@@ -64,7 +64,7 @@ assert termios.tcgetattr(user) == before
 
 fn watch(site: &Site, end: &str) -> String {
     let mut python = Command::new("timeout");
-    python.args(["60", "python3", "-c", WATCHER, env!("CARGO_BIN_EXE_userbtrfs")]);
+    python.args(["600", "python3", "-c", WATCHER, env!("CARGO_BIN_EXE_userbtrfs")]);
     Ran::from(python.arg(site.point()).arg(end).output().unwrap()).good()
 }
 
