@@ -8,6 +8,7 @@ use std::thread;
 use userbtrfs::copy::{Copier, CopyOptions, ImageTarget, Progress};
 use userbtrfs::{ExtentKind, Filesystem};
 
+use crate::support::held::Held;
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
 
@@ -106,12 +107,15 @@ fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
     let source = source(&made);
     fs::write(source.join("small"), b"small").unwrap();
     fs::write(source.join("large"), vec![1; 128 << 20]).unwrap();
-    let filesystem = made.open_for_writing();
+    let (filesystem, held) = Held::open(&made);
     let progress = Progress::default();
     let copier = Copier::new(CopyOptions::default(), &progress);
     let root = filesystem.root();
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let progress = &progress;
+        // The copy cannot end before it is stopped.
+        scope.spawn(move || {
+            let _held = held;
             while progress.bytes() < 1 << 20 {
                 thread::yield_now();
             }

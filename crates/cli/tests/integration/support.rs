@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod forging;
 pub(crate) mod golden;
+pub(crate) mod held;
 pub(crate) mod made;
 pub(crate) mod nobody;
 pub(crate) mod shown;
