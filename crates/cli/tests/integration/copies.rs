@@ -12,7 +12,9 @@ use userbtrfs_image_builder::ImageEditor;
 use userbtrfs_testkit::test_env::skip;
 
 use crate::support::forging::{edit_leaf, inode, put_name};
+use crate::support::held::Held;
 use crate::support::made::Made;
+use crate::support::site::unmount;
 use crate::support::{access_list, assert_says, damage_attributes};
 
 /// Makes an image with a file `/dir/file`; returns the numbers of both inodes.
@@ -88,13 +90,17 @@ fn incomplete_copies_are_private_and_directories_get_their_mode_if_stopped() {
     for path in [&source, &source.join("large")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o4755)).unwrap();
     }
-    let filesystem = made.open_for_writing();
+    let (filesystem, held) = Held::open(&made);
     let progress = Progress::default();
     let copier = Copier::new(CopyOptions::default(), &progress);
     let root = filesystem.root();
     let mode = |path: &str| filesystem.metadata(path).unwrap().mode & 0o7777;
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let mode = &mode;
+        let progress = &progress;
+        // The copy cannot end before it is stopped.
+        scope.spawn(move || {
+            let _held = held;
             while progress.bytes() < 1 << 20 {
                 thread::yield_now();
             }
@@ -148,8 +154,7 @@ fn hard_link_that_is_not_possible_becomes_a_file() {
     }
     let ran = made.verb("get", &["/dir/.", made.at("copy").to_str().unwrap()]);
     let read = fs::read(sub.join("other"));
-    let unmounted = Command::new("umount").arg(&sub).status().unwrap();
-    assert!(unmounted.success());
+    unmount(&sub);
     ran.good();
     assert_eq!(read.unwrap(), b"content");
     let number = |name: &str| made.at("copy").join(name).metadata().unwrap().ino();

@@ -16,7 +16,7 @@ use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, u
 
 use super::support::command::{Ran, command, run};
 use super::support::nobody::Nobody;
-use super::support::site::{Site, send};
+use super::support::site::{Site, send, unmount};
 
 #[test]
 fn a_mount_in_the_background_is_ready_when_the_command_returns() {
@@ -63,7 +63,7 @@ fn signal_ends_a_mount_with_two_mount_points() {
     fs::write(second.join("file"), "content").unwrap();
     send(Signal::TERM, &child);
     let ended = child.wait_with_output();
-    assert!(Command::new("umount").arg(&second).status().unwrap().success());
+    unmount(&second);
     Ran::from(ended.unwrap()).good();
     assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
     site.judge();
@@ -262,6 +262,12 @@ fn any_user_writes_in_a_filesystem_of_theirs() {
     site.judge();
 }
 
+/// Unmounts without a program, so that the server has no time to notice it.
+fn unmount_at_once(site: &Site) {
+    let unmount = || rustix::mount::unmount(site.point(), UnmountFlags::empty());
+    until("nobody to use it", || unmount().is_ok());
+}
+
 /// An image that is mounted read-only cannot be opened for writing, but can be mounted read-only
 /// again. A writer after umount(8) waits until the server has ended.
 #[test]
@@ -280,9 +286,9 @@ fn read_only_mount_and_writer_refuse_each_other() {
     let said = site.made.verb("mount", &[second]).bad();
     assert!(said.contains("image") && said.contains("is mounted read-only"), "{said}");
     site.made.verb("ls", &[]).good();
-    linux::run(Command::new("umount").arg(second)).unwrap();
+    unmount(second.as_ref());
     for turn in 0..4 {
-        rustix::mount::unmount(site.point(), UnmountFlags::empty()).unwrap();
+        unmount_at_once(&site);
         site.made.verb("mkdir", &[&format!("/{turn}")]).good();
         site.mount(&["-o", "ro"]).good();
     }
@@ -294,7 +300,7 @@ fn read_only_mount_and_writer_refuse_each_other() {
     assert_eq!(fs::read_to_string(format!("{second}/file")).unwrap(), "content");
     let error = fs::write(format!("{second}/file"), "other").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    linux::run(Command::new("umount").arg(second)).unwrap();
+    unmount(second.as_ref());
     site.umount();
     site.judge();
 }
@@ -310,7 +316,7 @@ fn reader_after_umount_sees_the_last_commit() {
         let makes = |name: String| {
             site.mount(&[]).good();
             fs::create_dir(site.point().join(&name)).unwrap();
-            rustix::mount::unmount(site.point(), UnmountFlags::empty()).unwrap();
+            unmount_at_once(&site);
             name
         };
         let name = makes(format!("listed{turn}"));
@@ -320,7 +326,7 @@ fn reader_after_umount_sees_the_last_commit() {
         let name = makes(format!("mounted{turn}"));
         site.made.verb("mount -o ro", &[second]).good();
         assert!(Path::new(second).join(&name).is_dir(), "{name}");
-        linux::run(Command::new("umount").arg(second)).unwrap();
+        unmount(second.as_ref());
     }
     site.judge();
 }
@@ -344,7 +350,7 @@ fn a_block_device_whose_mount_has_lost_its_server_is_busy() {
     site.umount();
     mount().good();
     fs::write(second.join("file"), "content").unwrap();
-    assert!(Command::new("umount").arg(&second).status().unwrap().success());
+    unmount(&second);
     assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
     drop(device);
     site.judge();

@@ -13,7 +13,7 @@ use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
 use super::support::command::{Ran, run};
 use super::support::nobody::Nobody;
-use super::support::site::{Site, send};
+use super::support::site::{Site, send, umount_unused};
 
 /// An image with the subvolumes `@`, `@home` and `@/var`, and places to mount them at.
 struct Subvolumes {
@@ -48,7 +48,7 @@ impl Subvolumes {
     }
 
     fn umount(&self, name: &str) {
-        run(["umount".as_ref(), self.at(name).as_os_str()]).good();
+        umount_unused(&[], &self.at(name)).good();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
@@ -11,12 +11,7 @@ use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 use super::support::command::{Ran, run, verb};
 use super::support::made::judge;
 use super::support::nobody::Nobody;
-use super::support::site::Site;
-
-fn umount(options: &[&str], point: &Path) -> Ran {
-    let words = ["umount"].iter().chain(options).map(AsRef::as_ref);
-    run(words.chain([point.as_os_str()]))
-}
+use super::support::site::{Site, umount_unused};
 
 /// Copies the image as it is now, and returns the copy.
 fn copy(site: &Site) -> PathBuf {
@@ -33,7 +28,7 @@ fn image_is_closed_when_umount_returns() {
         let name = format!("file{round}");
         let content = vec![b'a' + round; 3 << 20];
         fs::write(site.point().join(&name), &content).unwrap();
-        assert_eq!(umount(&[], &site.point()).good(), "");
+        assert_eq!(umount_unused(&[], &site.point()).good(), "");
         let copy = copy(&site);
         assert_eq!(verb("cat --no-log-replay", &copy, &[&name]).stdout, content);
     }
@@ -46,10 +41,10 @@ fn umount_of_a_mount_in_use_is_refused_unless_forced() {
     site.mount(&[]).good();
     let mut file = File::create(site.point().join("file")).unwrap();
     file.write_all(b"content").unwrap();
-    let said = umount(&[], &site.point()).bad();
+    let said = run(["umount".as_ref(), site.point().as_os_str()]).bad();
     assert_eq!(said, format!("userbtrfs: {}: target is busy\n", site.point().display()));
     assert!(site.is_mounted());
-    umount(&["--force"], &site.point()).good();
+    umount_unused(&["--force"], &site.point()).good();
     assert!(!site.is_mounted() && file.write_all(b"more").is_err());
     drop(file);
     assert_eq!(verb("cat", &copy(&site), &["/file"]).good(), "content");
@@ -67,14 +62,14 @@ fn umount_of_one_place_of_two_leaves_the_other() {
         assert!(status.unwrap().success());
     };
     bind();
-    umount(&[], &bound).good();
+    umount_unused(&[], &bound).good();
     fs::write(site.point().join("first"), "").unwrap();
     bind();
-    let ran = umount(&[], &site.point());
+    let ran = umount_unused(&[], &site.point());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("still mounted at another place"), "{ran:?}");
     fs::write(bound.join("second"), "").unwrap();
-    umount(&[], &bound).good();
+    umount_unused(&[], &bound).good();
     site.judge();
     assert_eq!(site.made.verb("ls", &[]).good(), "first\nsecond\n");
 }
@@ -84,7 +79,7 @@ fn lazy_umount_ends_the_mount_with_its_last_use() {
     let Some(site) = Site::new() else { return };
     site.mount(&[]).good();
     let mut file = File::create(site.point().join("file")).unwrap();
-    umount(&["--lazy"], &site.point()).good();
+    umount_unused(&["--lazy"], &site.point()).good();
     assert!(!site.is_mounted());
     file.write_all(b"content").unwrap();
     drop(file);
@@ -112,7 +107,7 @@ fn users_unmount_their_own_mounts() {
     }
     let nobody = Nobody::of(&site);
     nobody.run(site.arguments(&[])).good();
-    let said = umount(&[], &site.point());
+    let said = umount_unused(&[], &site.point());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.stderr.contains("its image may still be open"), "{said:?}");
     site.judge();
@@ -125,15 +120,15 @@ fn users_unmount_their_own_mounts() {
 #[test]
 fn umount_of_no_mount_is_refused() {
     let Some(site) = Site::new() else { return };
-    let said = umount(&[], &site.point()).bad();
+    let said = umount_unused(&[], &site.point()).bad();
     assert!(said.contains("not a mount of userbtrfs"), "{said}");
-    let said = umount(&[], &site.made.at("nothing")).bad();
+    let said = umount_unused(&[], &site.made.at("nothing")).bad();
     assert!(said.contains("No such file"), "{said}");
     site.mount(&[]).good();
     fs::create_dir(site.point().join("dir")).unwrap();
-    let said = umount(&[], &site.point().join("dir")).bad();
+    let said = umount_unused(&[], &site.point().join("dir")).bad();
     assert!(said.contains("within the mount at"), "{said}");
-    umount(&[], &site.point()).good();
+    umount_unused(&[], &site.point()).good();
 }
 
 /// As for a block device: umount(8) and sync(2) wait for the server.
@@ -152,11 +147,14 @@ fn image_file_mounted_with_a_loop_device_is_committed_by_sync_and_umount() {
         assert!(status.success());
         assert_eq!(verb("cat --no-log-replay", &copy(&site), &[&synced]).good(), "content");
         fs::write(site.point().join(&name), "content").unwrap();
-        let status = Command::new("umount").arg(site.point()).status().unwrap();
-        assert!(status.success());
+        site.umount();
         assert_eq!(verb("cat --no-log-replay", &copy(&site), &[&name]).good(), "content");
-        let list = || Command::new("losetup").arg("-n").arg(&device).output().unwrap();
-        until("the end of the loop device", || !list().status.success());
+        // Another test may use it at once.
+        let mut list = Command::new("losetup");
+        list.args(["-n", "-O", "BACK-FILE"]).arg(&device);
+        let mut file = || String::from_utf8(list.output().unwrap().stdout).unwrap();
+        let image = site.image().display().to_string();
+        until("the end of the loop device", || !file().contains(&image));
     }
     site.judge();
 }
@@ -174,7 +172,7 @@ fn umount_reports_that_the_last_commit_failed() {
     verb("mkfs -q", &image, &["--size", "256M"]).good();
     run(["mount".as_ref(), image.as_os_str(), site.point().as_os_str()]).good();
     fs::write(site.point().join("file"), vec![1; 16 << 20]).unwrap();
-    let said = umount(&[], &site.point()).bad();
+    let said = umount_unused(&[], &site.point()).bad();
     assert!(!site.is_mounted());
     let unmounted = Command::new("umount").arg(&small).status().unwrap();
     assert!(unmounted.success(), "the image is closed");
@@ -190,7 +188,7 @@ fn sync_of_a_mount_makes_it_durable() {
     fs::write(dir.join("file"), "content").unwrap();
     assert_eq!(run(["filesystem".as_ref(), "sync".as_ref(), dir.as_os_str()]).good(), "");
     assert_eq!(verb("cat --no-log-replay", &copy(&site), &["/dir/file"]).good(), "content");
-    umount(&[], &site.point()).good();
+    umount_unused(&[], &site.point()).good();
     let said = run(["filesystem".as_ref(), "sync".as_ref(), dir.as_os_str()]).bad();
     assert!(said.contains("No such file"), "{said}");
     let said = run(["filesystem".as_ref(), "sync".as_ref(), site.point().as_os_str()]).bad();

@@ -76,9 +76,7 @@ impl Site {
     }
 
     pub(crate) fn umount(&self) {
-        // A process that looks at all mounts may have it open for a moment.
-        let umount = || Command::new("umount").arg(self.point()).output().unwrap();
-        until("nobody to use it", || umount().status.success());
+        unmount(&self.point());
     }
 
     /// Waits until no process has the image open for writing, and checks it.
@@ -98,6 +96,24 @@ impl Drop for Site {
             }
         }
     }
+}
+
+/// Unmounts by umount(8). A process that looks at all mounts may have one open for a moment, and a
+/// program that another test starts has copies of all open descriptors until it runs.
+pub(crate) fn unmount(point: &Path) {
+    let umount = || Command::new("umount").arg(point).output().unwrap();
+    until("nobody to use it", || umount().status.success());
+}
+
+/// Unmounts by our verb a mount that is not in use, as [`unmount`] does.
+pub(crate) fn umount_unused(options: &[&str], point: &Path) -> Ran {
+    let mut last = None;
+    until("nobody to use it", || {
+        let words = ["umount"].iter().chain(options).map(AsRef::as_ref);
+        let ran = run(words.chain([point.as_os_str()]));
+        !last.insert(ran).stderr.contains("busy")
+    });
+    last.expect("it was tried")
 }
 
 /// Sends a signal to a child process.
