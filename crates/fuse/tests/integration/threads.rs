@@ -183,18 +183,34 @@ fn threads_that_nobody_needs_end_after_a_while() {
     }
 }
 
-/// Returns how often each serving thread has gone to sleep so far.
-fn sleeps_of_each() -> BTreeMap<PathBuf, u64> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let sleeps_of = |task: PathBuf| {
+/// Returns how often each serving thread has gone to sleep so far; `None` if one does not sleep.
+fn sleeps_of_sleepers() -> Option<BTreeMap<PathBuf, u64>> {
+    let mut all = BTreeMap::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
         // The thread may have ended since.
         let status = fs::read_to_string(task.join("status")).unwrap_or_default();
         let value = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-        let is_ours = value("Name:") == Some("fuse");
-        let sleeps = is_ours.then(|| value("voluntary_ctxt_switches:").unwrap().parse().unwrap());
-        sleeps.map(|sleeps| (task, sleeps))
-    };
-    tasks.filter_map(|task| sleeps_of(task.unwrap().path())).collect()
+        if value("Name:") != Some("fuse") {
+            continue;
+        }
+        if !value("State:").unwrap().starts_with('S') {
+            return None;
+        }
+        all.insert(task, value("voluntary_ctxt_switches:").unwrap().parse().unwrap());
+    }
+    Some(all)
+}
+
+/// Returns how often each serving thread has gone to sleep when all of them sleep: there are no
+/// requests now, and one that is about to sleep would be counted later otherwise.
+fn sleeps_of_each() -> BTreeMap<PathBuf, u64> {
+    let mut found = None;
+    until("the threads to sleep", || {
+        found = sleeps_of_sleepers();
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// Returns how often all serving threads have gone to sleep so far.
