@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use userbtrfs_engine::api::{Error, OpenOptions};
@@ -151,12 +152,15 @@ fn a_write_after_a_sync_is_one_request() {
     let kinds = [Opcode::Getattr, Opcode::Getxattr];
     let requests = || kinds.iter().map(|kind| ours.mounted.requests(*kind)).sum::<u64>();
     let before = requests();
+    let begun = Instant::now();
     for page in 0..100 {
         file.write_all_at(&[1; 4096], 4096 * page).unwrap();
         file.sync_all().unwrap();
     }
     let asked = requests() - before;
-    assert!(asked < 50, "{asked}");
+    // The kernel requests the attributes of a file that is written once a second.
+    let most = 10 + 2 * begun.elapsed().as_secs();
+    assert!(asked < most, "{asked}, and not {most}");
     drop(file);
     ours.end();
 }
@@ -167,46 +171,68 @@ fn requests(ours: &Ours) -> Vec<(Opcode, u64)> {
     Opcode::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
 }
 
+/// Asserts that the kernel caches in one of several new mounts: another test may have it drop its
+/// caches at any moment, but not each time.
+#[track_caller]
+fn caches_in_a_new_mount(site: &Site, caches: impl Fn(&Ours) -> Result<(), String>) {
+    let mut last = Ok(());
+    let is_cached = |_| {
+        let ours = Ours::new(site, OpenOptions::new().write(true));
+        last = caches(&ours);
+        ours.end();
+        last.is_ok()
+    };
+    assert!((0..10).any(is_cached), "{last:?}");
+}
+
+/// Returns an error with the requests if `look` causes any.
+fn causes_no_requests(ours: &Ours, look: impl FnOnce()) -> Result<(), String> {
+    let before = requests(ours);
+    look();
+    let after = requests(ours);
+    if before == after { Ok(()) } else { Err(format!("{before:?}, then {after:?}")) }
+}
+
 /// The kernel does not request again what it has cached.
 #[test]
 fn cached_answers_cause_no_requests() {
     let Some(site) = Site::new() else { return };
     site.format();
-    let ours = Ours::new(&site, OpenOptions::new().write(true));
-    let path = ours.path().join("file");
-    fs::write(&path, [1; 10_000]).unwrap();
-    shell(ours.path(), "ln -s file link; mkdir dir; touch dir/one dir/two");
-    // After a file is closed, the kernel requests its blocks again.
-    let file = File::open(&path).unwrap();
-    file.sync_all().unwrap();
-    let read = |file: &File| {
-        let mut bytes = vec![0; 10_000];
-        file.read_exact_at(&mut bytes, 0).unwrap();
-    };
-    let look = || {
-        read(&file);
-        assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
-        assert!(!ours.path().join("absent").exists());
-        assert_eq!(fs::read_link(ours.path().join("link")).unwrap(), Path::new("file"));
-        assert_eq!(fs::read_dir(ours.path().join("dir")).unwrap().count(), 2);
-    };
-    look();
-    // Until written data is on disk, the kernel requests the blocks each second.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    look();
-    let before = requests(&ours);
-    for _ in 0..50 {
+    caches_in_a_new_mount(&site, |ours| {
+        let path = ours.path().join("file");
+        fs::write(&path, [1; 10_000]).unwrap();
+        shell(ours.path(), "ln -sf file link; mkdir -p dir; touch dir/one dir/two");
+        // After a file is closed, the kernel requests its blocks again.
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        let read = |file: &File| {
+            let mut bytes = vec![0; 10_000];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+        };
+        let look = || {
+            read(&file);
+            assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
+            assert!(!ours.path().join("absent").exists());
+            assert_eq!(fs::read_link(ours.path().join("link")).unwrap(), Path::new("file"));
+            assert_eq!(fs::read_dir(ours.path().join("dir")).unwrap().count(), 2);
+        };
         look();
-    }
-    for _ in 0..50 {
-        read(&File::open(&path).unwrap());
-    }
-    assert_eq!(requests(&ours), before);
-    for once in [Opcode::Open, Opcode::Opendir, Opcode::Flush] {
-        assert!(ours.mounted.requests(once) <= 1, "{once:?}");
-    }
-    drop(file);
-    ours.end();
+        // Until written data is on disk, the kernel requests the blocks each second.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        look();
+        let cached = causes_no_requests(ours, || {
+            for _ in 0..50 {
+                look();
+            }
+            for _ in 0..50 {
+                read(&File::open(&path).unwrap());
+            }
+        });
+        for once in [Opcode::Open, Opcode::Opendir, Opcode::Flush] {
+            assert!(ours.mounted.requests(once) <= 1, "{once:?}");
+        }
+        cached
+    });
 }
 
 /// A listing returns attributes with the names, and is cached.
@@ -218,23 +244,23 @@ fn a_listing_with_attributes_is_few_requests() {
         (0..300).for_each(|number| fs::write(root.join(number.to_string()), "content").unwrap());
     });
     // The kernel has cached nothing of another mount.
-    let ours = Ours::new(&site, OpenOptions::new().write(true));
-    // As ls(1) does it; a listing does not contain the time of birth.
-    let list = || {
-        let entries = fs::read_dir(ours.path()).unwrap().map(Result::unwrap);
-        let size = |entry: fs::DirEntry| rustix::fs::lstat(entry.path()).unwrap().st_size;
-        assert_eq!(entries.map(size).sum::<i64>(), 2100);
-    };
-    list();
-    let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx];
-    let asked = kinds.map(|kind| ours.mounted.requests(kind));
-    assert!(asked.iter().sum::<u64>() < 10, "{asked:?}");
-    // The kernel requests the access time of the directory again.
-    fs::metadata(ours.path()).unwrap();
-    let before = requests(&ours);
-    list();
-    assert_eq!(requests(&ours), before);
-    ours.end();
+    caches_in_a_new_mount(&site, |ours| {
+        // As ls(1) does it; a listing does not contain the time of birth.
+        let list = || {
+            let entries = fs::read_dir(ours.path()).unwrap().map(Result::unwrap);
+            let size = |entry: fs::DirEntry| rustix::fs::lstat(entry.path()).unwrap().st_size;
+            assert_eq!(entries.map(size).sum::<i64>(), 2100);
+        };
+        list();
+        let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx];
+        let asked = kinds.map(|kind| ours.mounted.requests(kind));
+        if asked.iter().sum::<u64>() >= 10 {
+            return Err(format!("{asked:?}"));
+        }
+        // The kernel requests the access time of the directory again.
+        fs::metadata(ours.path()).unwrap();
+        causes_no_requests(ours, list)
+    });
 }
 
 /// The kernel caches writes until a program syncs them.
@@ -245,13 +271,16 @@ fn many_small_writes_are_few_requests() {
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let mut file =
         File::options().append(true).create(true).open(ours.path().join("file")).unwrap();
+    let begun = Instant::now();
     for _ in 0..2000 {
         file.write_all(&[1; 100]).unwrap();
     }
     file.sync_all().unwrap();
     let all: u64 = requests(&ours).iter().map(|(_, count)| count).sum();
     assert!(ours.mounted.requests(Opcode::Write) > 0);
-    assert!(all < 30, "{:?}", requests(&ours));
+    // The kernel requests the attributes of a file that is written once a second.
+    let most = 30 + 2 * begun.elapsed().as_secs();
+    assert!(all < most, "{:?}", requests(&ours));
     drop(file);
     ours.end();
 }
