@@ -138,7 +138,7 @@ fn sync_and_dsync_writes_succeed() {
 fn copy_file_range_to_a_sync_file_is_durable_on_return() {
     let Some(site) = Site::new() else { return };
     site.format();
-    let ours = Ours::new(&site, api::OpenOptions::new().write(true));
+    let ours = Ours::new(&site, api::OpenOptions::new().write(true).commit_seconds(0));
     fs::write(ours.path().join("from"), pattern(100_000)).unwrap();
     let from = File::open(ours.path().join("from")).unwrap();
     let stats_handle = ours.mounted.stats_handle();
@@ -267,7 +267,7 @@ fn copy_at_sector_boundaries_takes_no_space() {
             let copied = copy_file_range(&from, Some(&mut at), &to, Some(&mut end), left);
             assert_ne!(copied.unwrap(), 0);
         }
-        assert!(before - free() < 4 << 20, "only metadata was written");
+        assert!(before < free() + (4 << 20), "only metadata was written");
         let found = fs::read(root.join("to")).unwrap();
         assert!(found[..8192] == [0; 8192] && found[8192..] == bytes);
         // Each has its own bytes afterwards.
