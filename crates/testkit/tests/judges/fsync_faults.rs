@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -34,6 +33,7 @@ use userbtrfs_testkit::model::{Model, Outcome};
 use userbtrfs_testkit::operation::{Object, Operation, shrink, simplify};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::sleeping_threads::SleepingThreads;
 use userbtrfs_testkit::stories::judge_by_us;
 
 use super::faults::{check_answer, faults, in_time, is_change};
@@ -52,9 +52,8 @@ const STATES: usize = 6;
 /// One in this many runs is repaired and checked, and one is checked by Linux.
 const CHECKED: u64 = 8;
 const BEFORE_LINUX: u64 = 24;
-/// The number of threads that wait for one log commit, and the time for them to arrive.
+/// The number of threads that wait for one log commit.
 const WAITING: usize = 8;
-const GATHERING: Duration = Duration::from_millis(20);
 
 /// Operations and the filesystem to apply them to.
 #[derive(Clone)]
@@ -486,14 +485,21 @@ impl Crowd {
     /// Syncs all files concurrently during the fault; returns for each whether it failed.
     fn gather(&self, fault: Fault) -> Vec<bool> {
         self.held.hold();
+        let waiting = SleepingThreads::default();
         thread::scope(|scope| {
-            let start = |number| scope.spawn(move || self.sync(number).is_err());
+            let start = |number| {
+                let waiting = &waiting;
+                scope.spawn(move || {
+                    waiting.add();
+                    self.sync(number).is_err()
+                })
+            };
             let mut threads = vec![start(0)];
             while !self.held.is_waited_for() {
                 thread::yield_now();
             }
             threads.extend((1..WAITING).map(start));
-            thread::sleep(GATHERING);
+            waiting.wait(WAITING);
             self.device.arm(fault);
             self.held.release();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

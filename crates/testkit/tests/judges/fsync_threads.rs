@@ -23,6 +23,7 @@ use userbtrfs_testkit::devices::{
     Event, Fault, FaultyDevice, How, PausedDevice, Recorded, RecordingDevice, SparseImage,
 };
 use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::sleeping_threads::SleepingThreads;
 use userbtrfs_testkit::{pattern, skip_unless_linux};
 
 use super::made::{MIB, Made, check_image};
@@ -41,10 +42,8 @@ const SUPERBLOCK: u64 = 64 << 10;
 /// The time limit for operations that must not wait for a device, and a short pause.
 const PATIENCE: Duration = Duration::from_mins(5);
 const MOMENT: Duration = Duration::from_millis(2);
-/// How long the device is held for a record to show it, and the number of attempts for a second
-/// thread to arrive meanwhile.
+/// How long the device is held for a record to show it.
 const HELD: Duration = Duration::from_millis(30);
-const CHANCES: u8 = 20;
 
 fn image(nodesize: u32) -> SparseImage {
     Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
@@ -572,15 +571,23 @@ fn a_record_tells_what_an_fsync_waited_for() {
     assert_eq!(between.sync(|| thread::sleep(HELD)), [true, true]);
     check_phase(&told.recv().unwrap(), |record| record.previous);
     // Another thread writes a log commit.
-    let is_told = (0..CHANCES).any(|_| {
-        [file, &other].into_iter().for_each(write);
-        held.hold_write_of(SUPERBLOCK);
-        slowly(held, |scope| drop(scope.spawn(|| sync(&other))), || sync(file));
-        let records = [told.recv().unwrap(), told.recv().unwrap()];
-        let of_other = records.iter().find(|record| record.inode == other.inode().id()).unwrap();
-        of_other.writers >= HELD / 2
-    });
-    assert!(is_told, "it never waited for the other");
+    [file, &other].into_iter().for_each(write);
+    held.hold_write_of(SUPERBLOCK);
+    let waiting = SleepingThreads::default();
+    slowly(
+        held,
+        |scope| {
+            scope.spawn(|| {
+                waiting.add();
+                sync(&other);
+            });
+            waiting.wait(1);
+        },
+        || sync(file),
+    );
+    let records = [told.recv().unwrap(), told.recv().unwrap()];
+    let of_other = records.iter().find(|record| record.inode == other.inode().id()).unwrap();
+    check_phase(of_other, |record| record.writers);
     filesystem.stop_trace();
     write(file);
     sync(file);

@@ -21,7 +21,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::ioctl_ficlone;
@@ -38,6 +37,7 @@ use userbtrfs_testkit::model::Model;
 use userbtrfs_testkit::operation::{Drivers, Generator, Object, Operation, join, split};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::sleeping_threads::SleepingThreads;
 use userbtrfs_testkit::target::{Directory, do_to};
 
 use super::fsynced::{Step, by_seeds, caught, draw_sync, judge_both, now, shortened};
@@ -75,9 +75,8 @@ const TREES: [&str; CHANGED + 1] = ["top", "first", "second", "third"];
 
 /// The offset of the primary superblock, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
-/// The number of attempts for syncs of several subvolumes to meet, and the time for each.
-const CHANCES: u8 = 20;
-const CHANCE: Duration = Duration::from_millis(20);
+/// How often files of several subvolumes are synced together.
+const TURNS: u8 = 3;
 /// The number of bytes that they write.
 const BLOCK: usize = 4096;
 
@@ -630,6 +629,7 @@ impl Sharers {
     fn sync(&self) -> u64 {
         let groups = || self.filesystem.stats().log.log_commits;
         let before = (groups(), self.superblocks());
+        let waiting = SleepingThreads::default();
         self.held.hold_write_of(SUPERBLOCK);
         thread::scope(|scope| {
             let [first, others @ ..] = &self.files[..] else { unreachable!("there are four") };
@@ -637,10 +637,14 @@ impl Sharers {
             while !self.held.is_waited_for() {
                 thread::yield_now();
             }
+            let waiting = &waiting;
             for other in others {
-                scope.spawn(|| other.sync_all().unwrap());
+                scope.spawn(move || {
+                    waiting.add();
+                    other.sync_all().unwrap();
+                });
             }
-            thread::sleep(CHANCE);
+            waiting.wait(others.len());
             self.held.release();
         });
         let groups = groups() - before.0;
@@ -663,14 +667,13 @@ impl Sharers {
 fn fsyncs_of_several_subvolumes_share_a_superblock() {
     skip_unless_linux!();
     let sharers = Sharers::new(&bases()[0]);
-    let last = (1..=CHANCES).find(|byte| {
-        sharers.append(*byte);
-        sharers.sync() == 2
-    });
-    let last = last.expect("they never come together");
+    for byte in 1..=TURNS {
+        sharers.append(byte);
+        assert_eq!(sharers.sync(), 2, "turn {byte}");
+    }
     let image = sharers.recording.recording().end();
     sharers.filesystem.abandon();
-    let expected: Vec<u8> = (1..=last).flat_map(|byte| [byte; BLOCK]).collect();
+    let expected: Vec<u8> = (1..=TURNS).flat_map(|byte| [byte; BLOCK]).collect();
     let left = open_device(Arc::new(image.to_device())).unwrap();
     for tree in TREES {
         let file = left.open_file(format!("/{tree}/new file")).unwrap();
