@@ -34,6 +34,8 @@ mod drawn;
 
 /// Faults of each kind that are tested in CI.
 const SAMPLE: usize = 12;
+/// The number of those that must be reached, or more are tried.
+const SAMPLE_MET: usize = 9;
 /// Workloads on each kind of filesystem in torture; each meets one in this many faults, so that
 /// each request fails, in at least one of the ways.
 const ROUNDS: usize = 3;
@@ -320,13 +322,20 @@ fn fail_in_turn(made: &Made, seed: u64, turn: usize, turns: usize, with_subvolum
     let what = format!("{}, seed {seed}", made.name);
     let workload = Arc::new(Workload::new(made, seed, with_subvolumes));
     for request in [Request::Read, Request::Write, Request::Flush] {
-        // The number of requests varies from run to run: the last faults may not be reached.
-        let faults = faults(request, workload.count(request), seed, SAMPLE);
-        let faults: Vec<_> = faults.into_iter().skip(turn).step_by(turns).collect();
-        let tried = faults.len();
-        let met = faults.into_iter().filter(|fault| judge(&what, &workload, *fault)).count();
+        let faults = faults(request, workload.count(request), seed, usize::MAX);
+        let mut tried = 0;
+        let mut met = 0;
+        for fault in faults.into_iter().skip(turn).step_by(turns) {
+            if tried >= SAMPLE && met >= SAMPLE_MET && !is_torture() {
+                break;
+            }
+            tried += 1;
+            met += usize::from(judge(&what, &workload, fault));
+        }
         println!("{what}: {met} of {tried} faults met a {request:?}");
-        assert!(4 * met >= 3 * tried, "{what}: of {tried} faults {met} alone met a {request:?}");
+        // The number of requests varies from run to run: the last faults may not be reached.
+        let least = if is_torture() { 3 * tried / 4 } else { SAMPLE_MET.min(tried / 2) };
+        assert!(met >= least, "{what}: of {tried} faults {met} alone met a {request:?}");
     }
 }
 
