@@ -109,7 +109,7 @@ fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
         return;
     }
     site.format();
-    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let ours = Ours::new(&site, OpenOptions::new().write(true).commit_seconds(0));
     let written = fill(ours.path());
     let asked = shutdown(ours.path(), flag).output().unwrap();
     assert!(asked.status.success(), "{asked:?}");
