@@ -140,7 +140,7 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
     let sleeper = |number| {
         let file = File::create_new(mounted.path(&format!("slow-{number}"))).unwrap();
         thread::spawn(move || {
-            fsetxattr(&file, "user.x", &vec![1; LEN], XattrFlags::empty()).unwrap()
+            fsetxattr(&file, "user.x", &vec![1; LEN], XattrFlags::empty()).unwrap();
         })
     };
     let sleepers: Vec<_> = (0..SLEEPERS).map(sleeper).collect();
