@@ -299,7 +299,8 @@ fn command_without_btrfs_progs_fails_and_does_not_call_itself() {
         }
         let script = format!("({hides}); PATH={only}:{only}/more exec {only}/btrfs {words}");
         let mut unshare = Command::new("timeout");
-        unshare.args(["60", "unshare", "--mount", "--propagation", "private", "sh", "-c", &script]);
+        let apart = ["unshare", "--mount", "--propagation", "private"];
+        unshare.arg("600").args(apart).args(["sh", "-c", &script]);
         let ran: Ran = unshare.stdin(Stdio::null()).output().unwrap().into();
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), why), "{name}");
     }

@@ -209,7 +209,7 @@ fn signal_at_a_prompt_loses_nothing() {
     }
     let made = Made::new();
     let mut python = Command::new("timeout");
-    python.args(["60", "python3", "-c", PROMPT, env!("CARGO_BIN_EXE_userbtrfs")]);
+    python.args(["600", "python3", "-c", PROMPT, env!("CARGO_BIN_EXE_userbtrfs")]);
     let ran = Ran::from(python.arg(made.image()).output().unwrap());
     assert_eq!(ran.good(), "15\n", "it is ended by the signal");
     assert_eq!(made.verb("ls", &[]).good(), "first\nsecond\n");

@@ -136,7 +136,7 @@ fn prompt_completes_words_and_shows_uncommitted_changes() {
     }
     let made = Made::new();
     let mut python = Command::new("timeout");
-    python.args(["60", "python3", "-c", PROMPT, env!("CARGO_BIN_EXE_userbtrfs")]);
+    python.args(["600", "python3", "-c", PROMPT, env!("CARGO_BIN_EXE_userbtrfs")]);
     let state = made.at("state");
     let ran = Ran::from(python.arg(made.image()).arg(&state).output().unwrap());
     assert_eq!(ran.good(), "0\n");

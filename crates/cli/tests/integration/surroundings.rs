@@ -14,7 +14,7 @@ use super::support::site::Site;
 /// Runs a script of bash in the folder of a site, with the command as `$U`.
 fn script(site: &Site, text: &str) -> Ran {
     let mut bash = Command::new("timeout");
-    bash.args(["60", "bash", "-c", text]).env("U", env!("CARGO_BIN_EXE_userbtrfs"));
+    bash.args(["600", "bash", "-c", text]).env("U", env!("CARGO_BIN_EXE_userbtrfs"));
     bash.current_dir(site.made.at("")).output().unwrap().into()
 }
 
