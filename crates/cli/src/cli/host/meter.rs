@@ -76,7 +76,9 @@ pub(in crate::cli) fn watch<T>(
         let total = &total;
         // Without this thread no progress is shown.
         let _line = thread::Builder::new().spawn_scoped(scope, move || {
-            if is_done.recv_timeout(delay()) != Err(RecvTimeoutError::Timeout) {
+            let delay = delay();
+            // Without a delay all work is shown, also if it ends before this thread runs.
+            if !delay.is_zero() && is_done.recv_timeout(delay) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
             match watched.total {
