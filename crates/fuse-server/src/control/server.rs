@@ -313,7 +313,7 @@ mod tests {
 
     fn asked(path: &std::path::Path, question: &[u8]) -> UnixStream {
         let mut stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(5))).unwrap();
         stream.write_all(question).unwrap();
         stream
     }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn reader_of_a_stream_reaches_the_end_after_a_part_that_was_cut() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_mins(5))).unwrap();
         let stream = ReplyStream(ours);
         assert_eq!(stream.send(b"first"), Sent::Whole);
         let large = vec![b'x'; 64 << 20];
