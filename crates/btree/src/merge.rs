@@ -143,6 +143,14 @@ impl Side {
         }
     }
 
+    /// Returns the lock token of a copy of the neighbour on this side.
+    pub(crate) fn token_of_copy(self) -> Nesting {
+        match self {
+            Self::Left => Nesting::LeftCow,
+            Self::Right => Nesting::RightCow,
+        }
+    }
+
     fn token(self) -> Nesting {
         match self {
             Self::Left => Nesting::Left,

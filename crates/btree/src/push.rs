@@ -1,8 +1,9 @@
 //! Moves of items from a full leaf to a neighbour, so that fewer leaves are split and the leaves of
 //! a tree are fuller.
 //!
-//! 1. Nothing is read or allocated for this: only a neighbour that the running transaction may
-//!    change in place takes items.
+//! 1. Nothing is read for this: only a neighbour that is in memory, and that no other tree shares,
+//!    takes items. If it has to be copied first, that takes one block, as a split would; but the
+//!    tree does not grow.
 //! 2. Half of the neighbour's free space is used, so that both leaves have space for the items
 //!    that follow. A neighbour with little space is left alone: each move costs more than it
 //!    delays the split.
@@ -13,6 +14,7 @@ use userbtrfs_sync::{Arc, OwnedWriteGuard};
 use crate::NodeRef;
 use crate::merge::Side;
 use crate::path::{Path, PathNode};
+use crate::source::{BlockRefs, NoSpace};
 use crate::split::partition_point;
 
 impl Path<'_> {
@@ -28,13 +30,16 @@ impl Path<'_> {
     }
 
     fn push_right(&mut self, index: usize, key: Key, slot: usize, missing: usize) -> bool {
-        let Some(mut right) = self.roomy_neighbour(index, Side::Right) else { return false };
+        let Some(right) = self.roomy_neighbour(index, Side::Right) else { return false };
         let own = &self.steps[index].guard;
         let half = right.free_space() / 2;
         if slot == own.len() {
             if own.free_space() + missing > half {
                 return false;
             }
+            let Ok(right) = self.writable_neighbour(index, Side::Right, right) else {
+                return false;
+            };
             let slot = self.steps[index - 1].slot + 1;
             self.steps[index - 1].block_mut().set_child_key(slot, key);
             self.steps[index - 1].slot = slot;
@@ -48,6 +53,9 @@ impl Path<'_> {
         if space_after(at) < missing {
             return false;
         }
+        let Ok(mut right) = self.writable_neighbour(index, Side::Right, right) else {
+            return false;
+        };
         self.steps[index].block_mut().move_tail(at, Arc::make_mut(&mut right));
         let above = &mut self.steps[index - 1];
         let slot = above.slot + 1;
@@ -56,7 +64,7 @@ impl Path<'_> {
     }
 
     fn push_left(&mut self, index: usize, slot: usize, missing: usize) -> bool {
-        let Some(mut left) = self.roomy_neighbour(index, Side::Left) else { return false };
+        let Some(left) = self.roomy_neighbour(index, Side::Left) else { return false };
         let own = &self.steps[index].guard;
         let half = left.free_space() / 2;
         // One item stays: the leaf has a first key.
@@ -65,16 +73,39 @@ impl Path<'_> {
         if own.space_before(at) < missing {
             return false;
         }
+        let Ok(mut left) = self.writable_neighbour(index, Side::Left, left) else { return false };
         self.steps[index].block_mut().move_head(at, Arc::make_mut(&mut left));
         self.mend_keys(index);
         true
     }
 
-    /// Returns the locked neighbour, if it may be changed in place and has space for some items.
+    /// Returns the locked neighbour, if no other tree shares it and it has space for some items.
     fn roomy_neighbour(&self, index: usize, side: Side) -> Option<OwnedWriteGuard<NodeRef>> {
         let (guard, sharing) = self.neighbour(index, side)?;
         let is_exclusive = sharing.refs <= 1 && !sharing.full_backref;
         let is_roomy = guard.free_space() >= guard.area() / 16;
-        (self.tools.is_current(&guard) && is_exclusive && is_roomy).then_some(guard)
+        (is_exclusive && is_roomy).then_some(guard)
+    }
+
+    /// Returns the neighbour if it may be changed in place, else a copy that replaces it.
+    fn writable_neighbour(
+        &mut self,
+        index: usize,
+        side: Side,
+        old: OwnedWriteGuard<NodeRef>,
+    ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
+        if self.tools.is_current(&old) {
+            return Ok(old);
+        }
+        let header = old.header();
+        let token = side.token_of_copy();
+        let made = self.make(header.logical, 0, token, |bytes, new| old.copy_to(bytes, new))?;
+        let copy = PathNode { guard: made, slot: 0 };
+        let above = &mut self.steps[index - 1];
+        let slot = side.of(above.slot).expect("the neighbour was there");
+        let pointer = copy.pointer(above.guard.key(slot));
+        above.block_mut().set_child(slot, &pointer);
+        self.free(header, BlockRefs::ALONE);
+        Ok(copy.guard)
     }
 }
