@@ -119,6 +119,7 @@ pub(in crate::cli) fn close_watched(
         let dirty = filesystem.stats().dirty;
         dirty.data.saturating_add(dirty.metadata)
     };
+    filesystem.mark_closing();
     let all = dirty();
     let bytes = |bytes| Amount { files: None, bytes: Some(bytes) };
     let done = || bytes(all.saturating_sub(dirty()));

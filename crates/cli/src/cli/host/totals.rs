@@ -1,4 +1,4 @@
-//! The totals of copies, which are measured while they are in progress.
+//! The totals of copies and removals, which are measured while they are in progress.
 
 use std::collections::HashSet;
 use std::fs;

@@ -101,7 +101,9 @@ impl RmArgs {
         failures: &ExitStatus,
     ) -> Result<(), Error> {
         if !self.recursive || !filesystem.symlink_metadata(path)?.is_dir() {
-            return filesystem.remove_file(path);
+            filesystem.remove_file(path)?;
+            removed.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
         }
         filesystem.remove_dir_all_counted(path, removed, |below, error| {
             // After this error nothing can be removed; that of a read-only subvolume is its own.
