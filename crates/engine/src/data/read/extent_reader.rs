@@ -160,7 +160,8 @@ impl ReadDone {
         }
         let mut streams = Vec::new();
         for (index, (piece, read)) in pieces.iter_mut().enumerate() {
-            if let Some(Read::Stored(stored)) = read.take_if(|_| piece.is_compressed()) {
+            let is_due = |read: &mut Read| piece.is_compressed() && matches!(read, Read::Stored(_));
+            if let Some(Read::Stored(stored)) = read.take_if(is_due) {
                 match verified(tree_roots, file, piece, stored) {
                     Ok(stream) => streams.push((index, stream)),
                     Err(error) => *read = Some(Read::Done(Err(error))),
