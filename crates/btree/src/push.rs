@@ -1,10 +1,13 @@
 //! Moves of items from a full leaf to a neighbour, so that fewer leaves are split and the leaves of
 //! a tree are fuller.
 //!
-//! 1. Nothing is read for this: only a neighbour that is in memory, and that no other tree shares,
-//!    takes items. If it has to be copied first, that takes one block, as a split would; but the
-//!    tree does not grow.
-//! 2. Half of the neighbour's free space is used, so that both leaves have space for the items
+//! 1. Nothing is read for this: only a neighbour that is in memory, and that no other tree shares
+//!    or has shared, takes items.
+//! 2. In a subvolume tree the neighbour is copied first if need be. That takes one block, as a
+//!    split would; but the tree does not grow. In other trees, which the commit itself changes, it
+//!    must be one that the running transaction may change in place: a copy would free a block,
+//!    which is one more change of the extent tree.
+//! 3. Half of the neighbour's free space is used, so that both leaves have space for the items
 //!    that follow. A neighbour with little space is left alone: each move costs more than it
 //!    delays the split.
 
@@ -46,8 +49,8 @@ impl Path<'_> {
             self.steps[index] = PathNode { guard: right, slot: 0 };
             return true;
         }
-        // The item to be changed stays.
-        let first = if own.key(slot) == key { slot + 1 } else { slot };
+        // The item to be changed stays, and the leaf keeps a first key.
+        let first = if own.key(slot) == key { slot + 1 } else { slot.max(1) };
         let space_after = |at: usize| own.used_space() - own.space_before(at);
         let at = partition_point(first..own.len(), |at| space_after(at) > half);
         if space_after(at) < missing {
@@ -79,12 +82,13 @@ impl Path<'_> {
         true
     }
 
-    /// Returns the locked neighbour, if no other tree shares it and it has space for some items.
+    /// Returns the locked neighbour, if it may be changed or copied and has space for some items.
     fn roomy_neighbour(&self, index: usize, side: Side) -> Option<OwnedWriteGuard<NodeRef>> {
         let (guard, sharing) = self.neighbour(index, side)?;
         let is_exclusive = sharing.refs <= 1 && !sharing.full_backref;
         let is_roomy = guard.free_space() >= guard.area() / 16;
-        (is_exclusive && is_roomy).then_some(guard)
+        let may_change = self.tools.is_current(&guard) || self.tools.tree.id().is_shareable();
+        (is_exclusive && is_roomy && may_change).then_some(guard)
     }
 
     /// Returns the neighbour if it may be changed in place, else a copy that replaces it.

@@ -501,6 +501,24 @@ fn items_in_any_order_fill_their_leaves() {
     assert!(used / leaves > 3995 / 100 * 75, "{used} bytes in {leaves} leaves");
 }
 
+/// All items of the leaf would fit into half of the neighbour's free space, but one has to stay.
+#[test]
+fn full_leaf_keeps_an_item_when_others_move_to_its_neighbour() {
+    let grove = Grove::new(4096, 1 << 20);
+    let tree = &grove.trees[0].0;
+    let key = |number| Key::new(number, ANY, 0);
+    let put = |number, len| ItemEdit::Put(key(number), vec![1; len]);
+    let edits = [put(5, 1473), put(6, 2400), put(7, 974), ItemEdit::Remove(key(6)), put(4, 2500)];
+    let edits = [ItemEdit::Remove(key(1 << 40))].into_iter().chain(edits);
+    for edit in edits {
+        tree.apply(&grove.store, &grove.books, &mut [edit]).unwrap();
+    }
+    grove.commit();
+    let found = plain(&grove.volume, tree.id(), tree.root());
+    let lens: Vec<_> = found.iter().map(|(key, data)| (key.objectid, data.len())).collect();
+    assert_eq!(lens, [(4, 2500), (5, 1473), (7, 974)]);
+}
+
 /// Like checksums of an extent with many small holes: shortening a large item leaves a sparse leaf.
 #[test]
 fn a_leaf_of_items_that_become_short_is_merged() {
