@@ -46,7 +46,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Outcome> {
 }
 
 fn on_library(image: &Path, args: &LoadArgs) -> Result<Outcome> {
-    let filesystem = experiment::open(image, args.experiment.as_deref())?;
+    let filesystem = experiment::open(image, args.experiment.as_deref(), args.commit_seconds)?;
     let library = Library::new(filesystem);
     let outcome = load(&library, args)?;
     library.close()?;

@@ -30,6 +30,9 @@ use crate::target::Target;
 /// The size of each filesystem in bytes, most of which is never written.
 pub(crate) const BYTES: u64 = 32 << 30;
 
+/// The default seconds between commits, of the kernel's btrfs and of ours.
+pub(crate) const COMMIT_SECONDS: u64 = 30;
+
 /// A mounted filesystem.
 pub(crate) struct Mounted {
     /// `None` only while it is unmounted.
@@ -53,11 +56,16 @@ pub(crate) type Requests = BTreeMap<String, u64>;
 impl Mounted {
     /// Makes the filesystem of a target and mounts it; also returns the time of mounting.
     pub(crate) fn new(bench: &Bench, target: Target) -> Result<(Duration, Self)> {
-        Self::on(bench, target, Fresh::new(bench, BYTES)?)
+        Self::on(bench, target, Fresh::new(bench, BYTES)?, COMMIT_SECONDS)
     }
 
-    /// Like `new`, in this file.
-    pub(crate) fn on(bench: &Bench, target: Target, image: Fresh) -> Result<(Duration, Self)> {
+    /// Like `new`, in this file, and with these seconds between commits of btrfs.
+    pub(crate) fn on(
+        bench: &Bench,
+        target: Target,
+        image: Fresh,
+        commit_seconds: u64,
+    ) -> Result<(Duration, Self)> {
         let point = bench.folder().join("point");
         match target {
             Target::Btrfs | Target::Fuse => image.format_by_progs(&[])?,
@@ -72,7 +80,7 @@ impl Mounted {
         if target != Target::Btrfs {
             fs::create_dir_all(&point).with_context(|| point.display().to_string())?;
         }
-        let (time, served) = timed(|| serve(bench, target, &image, &point))?;
+        let (time, served) = timed(|| serve(bench, target, &image, &point, commit_seconds))?;
         let point = match &served {
             Served::Kernel(mount) => mount.path().to_owned(),
             _ => point,
@@ -137,9 +145,16 @@ impl Drop for Mounted {
     }
 }
 
-fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<Served> {
+fn serve(
+    bench: &Bench,
+    target: Target,
+    image: &Fresh,
+    point: &Path,
+    commit_seconds: u64,
+) -> Result<Served> {
     if target == Target::Btrfs {
-        let mount = bench.linux().mount(image.path(), "noatime")?;
+        let options = format!("noatime,commit={commit_seconds}");
+        let mount = bench.linux().mount(image.path(), &options)?;
         if image.is_reused() {
             several_in_flight(&mount)?;
         }
@@ -152,7 +167,7 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
     };
     match target {
         Target::Fuse => {
-            let filesystem = open(image.path())?;
+            let filesystem = open(image.path(), commit_seconds)?;
             let mount = Mount::new(point, &options)?;
             let options = Options { device: image.path().to_owned(), ..Options::default() };
             Ok(Served::Ours(userbtrfs::mount::Mounted::start(mount, filesystem, &options)?))
@@ -175,10 +190,12 @@ fn several_in_flight(mount: &KernelMount) -> Result<()> {
 }
 
 /// Opens an image as `userbtrfs mount` does; writes are never dropped here.
-fn open(image: &Path) -> Result<Filesystem> {
+fn open(image: &Path, commit_seconds: u64) -> Result<Filesystem> {
     let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
     let switch = Arc::new(DropWritesDevice::new(Arc::new(device), 0));
-    Ok(OpenOptions::new().write(true).open_devices(vec![switch])?)
+    let mut options = OpenOptions::new();
+    options.write(true).commit_seconds(commit_seconds);
+    Ok(options.open_devices(vec![switch])?)
 }
 
 /// Starts fuse2fs in the foreground, as a child process.

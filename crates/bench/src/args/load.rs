@@ -52,6 +52,9 @@ pub struct LoadArgs {
     /// The former behaviour to switch on: s0, s1, s2, s3 or s4
     #[arg(long, value_name = "NAME")]
     pub experiment: Option<String>,
+    /// The seconds between commits of an image
+    #[arg(long, value_name = "N", default_value = "30")]
+    pub commit_seconds: u64,
 }
 
 /// A seed: a published change of the kernel, with its figures.

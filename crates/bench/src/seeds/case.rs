@@ -5,11 +5,15 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::args::{Seed, SeedsArgs};
+use crate::mounts::COMMIT_SECONDS;
 
 /// The size of one write of fio, in bytes.
 const BLOCK: u64 = 64 << 10;
 /// The least number of blocks of a job: with fewer, the start of the jobs is measured.
 const BLOCKS_MIN: u64 = 16;
+/// The number of intervals between commits in the time of dbench, so that commits are measured
+/// also if it is short.
+const COMMITS: u64 = 4;
 /// The numbers of fio's jobs that the seed measured.
 const JOBS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -52,13 +56,17 @@ pub(crate) struct Scale {
     pub(crate) bytes: u64,
     /// The number of files that each thread of fs_mark creates.
     pub(crate) files: u64,
+    /// The seconds between commits.
+    pub(crate) commit_seconds: u64,
 }
 
 impl Scale {
     /// Returns the amount of work of these options.
     pub(crate) fn new(args: &SeedsArgs) -> Self {
         let bytes = args.mebibytes.get() << 20;
-        Self { seconds: args.seconds.get(), bytes, files: args.files.get() }
+        let seconds = args.seconds.get();
+        let commit_seconds = (seconds / COMMITS).clamp(1, COMMIT_SECONDS);
+        Self { seconds, bytes, files: args.files.get(), commit_seconds }
     }
 
     /// Returns the number of blocks that each of fio's jobs writes.
@@ -84,7 +92,8 @@ pub(crate) fn of(seed: Seed, args: &SeedsArgs, memory: u64) -> Vec<Case> {
         Seed::S0 => dbench(&[64]),
         Seed::S1 => dbench(&[16]),
         Seed::S2 => jobs(args, memory).into_iter().map(case(Load::Fio)).collect(),
-        Seed::S3 => dbench(&[8, 16]),
+        // The seed has no figures of one client.
+        Seed::S3 => dbench(&[1, 8, 16]),
         Seed::S4 => [(Load::Dbench, 200), (Load::Fsmark, 16)]
             .map(|(load, clients)| Case { seed, load, clients })
             .to_vec(),
@@ -106,7 +115,7 @@ mod tests {
 
     #[test]
     fn jobs_share_the_bytes_and_each_has_a_minimum() {
-        let scale = Scale { seconds: 60, bytes: 256 << 20, files: 7 };
+        let scale = Scale { seconds: 60, bytes: 256 << 20, files: 7, commit_seconds: 15 };
         assert_eq!((scale.blocks(1), scale.blocks(16), scale.blocks(1024)), (4096, 256, 16));
         let case = Case { seed: Seed::S2, load: Load::Fio, clients: 16 };
         assert_eq!(scale.describe(&case), "16384 KiB for each job");

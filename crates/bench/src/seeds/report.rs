@@ -84,6 +84,7 @@ impl Report {
         for line in &self.head {
             let _ = writeln!(text, "- {line}");
         }
+        let _ = writeln!(text, "- commit interval: {} s", self.scale.commit_seconds);
         text.push_str(
             "- before, now: the library in process, with the former behaviour and without; fuse, \
              btrfs: dbench, fio and fs_mark on our mount and on the kernel's; btrfs, loader: the \
@@ -377,7 +378,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        let scale = Scale { seconds: 60, bytes: 1 << 20, files: 10 };
+        let scale = Scale { seconds: 60, bytes: 1 << 20, files: 10, commit_seconds: 15 };
         let mut report = Report::new(vec!["head".to_owned()], scale);
         let cases = vec![
             ran(Seed::S3, 8, [&[100.0, 120.0, 110.0], &[105.0, 130.0, 125.0], &[50.0, 51.0, 52.0]]),

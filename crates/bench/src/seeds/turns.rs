@@ -152,7 +152,7 @@ fn turn(
         Variant::Fuse => Target::Fuse,
         Variant::Btrfs | Variant::Loader => Target::Btrfs,
     };
-    let (_, mounted) = Mounted::on(bench, target, image)?;
+    let (_, mounted) = Mounted::on(bench, target, image, scale.commit_seconds)?;
     bench.settle()?;
     let outcome = if variant == Variant::Loader {
         let mut command = loader(case, scale)?;
@@ -192,6 +192,7 @@ fn loader(case: &Case, scale: &Scale) -> Result<Command> {
         Load::Fsmark => command.arg("fsmark").arg(format!("--each={}", scale.files)),
     };
     command.arg(format!("--clients={clients}"));
+    command.arg(format!("--commit-seconds={}", scale.commit_seconds));
     Ok(command)
 }
 
