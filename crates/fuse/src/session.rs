@@ -138,6 +138,10 @@ impl Drop for Session {
         self.worker_pool.stop();
         // Errors cannot be returned here.
         let _ = self.mount.abort();
-        let _ = self.worker_pool.wait();
+        let _ = if self.mount.is_alive() {
+            self.worker_pool.wait()
+        } else {
+            self.worker_pool.wait_ended()
+        };
     }
 }

@@ -18,6 +18,8 @@
 //!    not at work after a stop does not call the server again. A thread that ends, or that
 //!    finishes a request after a stop, notifies the waiting threads.
 //! 6. A thread that panics is replaced.
+//! 7. A thread that has ended is joined, not detached: glibc may free the memory of a thread that is
+//!    detached while it exits, and read it after that (its bug 19951).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -139,6 +141,14 @@ impl State {
         true
     }
 
+    /// Joins the threads whose function has returned.
+    fn join_finished(&mut self) {
+        let handles = std::mem::take(&mut self.handles).into_iter();
+        let (finished, running) = handles.partition(thread::JoinHandle::is_finished);
+        self.handles = running;
+        join(finished);
+    }
+
     /// Removes a thread that has ended, awake or spare.
     fn remove(&mut self, worker_slot: &Arc<WorkerSlot>) {
         let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, worker_slot);
@@ -148,6 +158,11 @@ impl State {
         self.awake -= usize::from(!worker_slot.is_spare.load(Ordering::Relaxed));
         self.ended.add(&worker_slot.counts);
     }
+}
+
+fn join(handles: Vec<thread::JoinHandle<()>>) {
+    // `ExitGuard` recorded any panic.
+    handles.into_iter().for_each(|handle| drop(handle.join()));
 }
 
 impl WorkerPool {
@@ -205,20 +220,26 @@ impl WorkerPool {
 
     /// Waits until all threads have ended, or the pool is stopped and no thread is at work.
     pub(crate) fn wait(&self) -> Result<(), SessionError> {
+        self.wait_until(|state| self.is_idle(state))
+    }
+
+    /// Waits until all threads have ended. The pool must be stopped, and the connection over: then
+    /// each thread that receives ends.
+    pub(crate) fn wait_ended(&self) -> Result<(), SessionError> {
+        self.wait_until(|_| false)
+    }
+
+    /// Waits until all threads have ended, or this is true.
+    fn wait_until(&self, is_over: impl Fn(&State) -> bool) -> Result<(), SessionError> {
         let mut state = self.state.lock();
-        while state.threads > 0 && !self.is_idle(&state) {
+        while state.threads > 0 && !is_over(&state) {
             self.changed.wait_idle(&mut state);
         }
         let all_ended = state.threads == 0;
-        let handles = std::mem::take(&mut state.handles);
+        let handles = if all_ended { std::mem::take(&mut state.handles) } else { Vec::new() };
         let failure = state.failure;
         drop(state);
-        if all_ended {
-            // `ExitGuard` recorded any panic.
-            for handle in handles {
-                drop(handle.join());
-            }
-        }
+        join(handles);
         failure.map_or(Ok(()), Err)
     }
 
@@ -244,7 +265,7 @@ impl WorkerPool {
         let worker_pool = self.clone();
         let own_slot = worker_slot.clone();
         let builder = thread::Builder::new().name("fuse".to_owned());
-        state.handles.retain(|handle| !handle.is_finished());
+        state.join_finished();
         state.handles.push(builder.spawn(move || worker_pool.run(&own_slot))?);
         state.workers.push(worker_slot);
         state.threads += 1;
