@@ -83,6 +83,9 @@ impl Cleaner {
         let mut thread = self.thread.lock();
         self.shared.state.lock().queue.insert(id, deleted_in);
         if thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            if let Some(finished) = thread.take() {
+                join(finished);
+            }
             let shared = Arc::clone(&self.shared);
             let run = move || while shared.clean_some() {};
             // Without a thread, the subvolume is dropped by `wait`, or after the next opening.
@@ -127,9 +130,13 @@ impl Cleaner {
         let Some(running) = thread.take() else { return };
         self.shared.state.lock().stops = true;
         self.shared.changed.notify_all();
-        running.join().expect("the cleaner does not panic");
+        join(running);
         self.shared.state.lock().stops = false;
     }
+}
+
+fn join(thread: JoinHandle<()>) {
+    thread.join().expect("the cleaner does not panic");
 }
 
 /// Keeps trees from being dropped.
