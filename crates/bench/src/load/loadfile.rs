@@ -76,8 +76,8 @@ pub(crate) enum Operation {
     Rename(PathId, PathId),
     /// Removes a file.
     Unlink(PathId),
-    /// Looks up a name, which exists or does not.
-    QueryPath(PathId, bool),
+    /// Looks up a name, whether it exists or not.
+    QueryPath(PathId),
     /// Reads the attributes of an open file.
     QueryFile(Slot),
     /// Reads the free space.
@@ -175,9 +175,7 @@ impl Parser {
             ("UnlockX", [handle, _, _]) => Ok(Operation::Unlock(self.slot(handle)?)),
             ("Rename", [from, to]) => Ok(Operation::Rename(self.path(from)?, self.path(to)?)),
             ("Unlink", [path, _]) => Ok(Operation::Unlink(self.path(path)?)),
-            ("QUERY_PATH_INFORMATION", [path, _]) => {
-                Ok(Operation::QueryPath(self.path(path)?, succeeds))
-            }
+            ("QUERY_PATH_INFORMATION", [path, _]) => Ok(Operation::QueryPath(self.path(path)?)),
             ("QUERY_FILE_INFORMATION", [handle, _]) => Ok(Operation::QueryFile(self.slot(handle)?)),
             ("QUERY_FS_INFORMATION", [_]) => Ok(Operation::QueryFilesystem),
             ("SET_FILE_INFORMATION", [handle, _]) => Ok(Operation::SetFile(self.slot(handle)?)),
@@ -306,7 +304,7 @@ FIND_FIRST "\clients\client1\<.TMP" 260 1366 0 NT_STATUS_NO_SUCH_FILE
             Operation::Write(Slot(1), 65534, 1),
             open(2, How::Truncate, Some(0)),
             Operation::Read(Slot(0), 0, 100),
-            Operation::QueryPath(PathId(3), false),
+            Operation::QueryPath(PathId(3)),
             Operation::Rename(PathId(2), PathId(3)),
             Operation::Find(PathId(4)),
         ];
