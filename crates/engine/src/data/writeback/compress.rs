@@ -151,7 +151,10 @@ pub(in crate::data) fn compress_inline(
     how: FileCompression,
     len_max: u64,
 ) -> CompressedInline {
-    let Some(stream) = how.stream(sector, size) else { return CompressedInline::Plain };
+    if !how.is_worth_it(&[sector]) {
+        return CompressedInline::Plain;
+    }
+    let Some(stream) = how.stream(&sector[..size]) else { return CompressedInline::Plain };
     if stream.len() >= size {
         return CompressedInline::Incompressible;
     }
@@ -186,11 +189,15 @@ impl Chunk {
         if self.run.len() <= SECTOR {
             return Stream::Plain;
         }
-        let bytes = match &self.run.parts[..] {
-            [part] => Cow::Borrowed(&part[..]),
-            parts => Cow::Owned(parts.iter().flat_map(|part| &part[..]).copied().collect()),
+        let parts: Vec<&[u8]> = self.run.parts.iter().map(|part| &part[..]).collect();
+        if !self.how.is_worth_it(&parts) {
+            return Stream::Plain;
+        }
+        let bytes = match parts[..] {
+            [part] => Cow::Borrowed(part),
+            _ => Cow::Owned(parts.concat()),
         };
-        let Some(stream) = self.how.stream(&bytes, bytes.len()) else { return Stream::Plain };
+        let Some(stream) = self.how.stream(&bytes) else { return Stream::Plain };
         let len = stream.len().next_multiple_of(SECTOR_LEN);
         if len + SECTOR_LEN > bytes.len() {
             return Stream::Incompressible;
@@ -207,15 +214,16 @@ impl FileCompression {
         self.is_forced
     }
 
-    /// Returns the first `len` bytes, compressed; `None` if it is not worth an attempt, by a sample
-    /// of all bytes.
-    fn stream(self, bytes: &[u8], len: usize) -> Option<Vec<u8>> {
-        if !self.is_forced && !looks_compressible(bytes) {
-            return None;
-        }
+    /// Returns true if data in these parts is worth an attempt, by a sample.
+    fn is_worth_it(self, parts: &[&[u8]]) -> bool {
+        self.is_forced || looks_compressible(parts.iter().copied())
+    }
+
+    /// Returns data, compressed; `None` if that failed.
+    fn stream(self, bytes: &[u8]) -> Option<Vec<u8>> {
         let CompressionMethod { algorithm, level } = self.method;
         let mut stream = Vec::new();
-        algorithm.compress(level, &bytes[..len], &mut stream).ok()?;
+        algorithm.compress(level, bytes, &mut stream).ok()?;
         Some(stream)
     }
 }
