@@ -102,6 +102,8 @@ struct Measure {
     metadata: u64,
     /// Inodes with several names that were counted.
     seen: HashSet<(u64, u64)>,
+    /// Whether attributes are not counted, which takes as long as all the rest.
+    without_xattrs: bool,
 }
 
 /// Returns the size in bytes of a filesystem into which the content of a directory fits, with half
@@ -117,7 +119,7 @@ pub(in crate::cli) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
 /// Fails if the data of the files in a directory exceeds `size` bytes. The copy itself fails if the
 /// metadata does not fit.
 pub(in crate::cli) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
-    let need = Measure::of(dir)?.data * copies(options.data);
+    let need = Measure::of_data(dir)?.data * copies(options.data);
     let named = dir.display();
     ensure!(need <= size, "not enough space: data in {named} needs {need} bytes, image has {size}");
     Ok(())
@@ -129,10 +131,18 @@ fn copies(profile: Profile) -> u64 {
 
 impl Measure {
     fn of(dir: &Path) -> Result<Self> {
-        let mut measure = Self::default();
-        measure.add_dir(dir, dir)?;
-        measure.add_xattrs(dir);
-        Ok(measure)
+        Self::default().filled(dir)
+    }
+
+    /// Like `of`, but attributes are not part of `metadata`.
+    fn of_data(dir: &Path) -> Result<Self> {
+        Self { without_xattrs: true, ..Self::default() }.filled(dir)
+    }
+
+    fn filled(mut self, dir: &Path) -> Result<Self> {
+        self.add_dir(dir, dir)?;
+        self.add_xattrs(dir);
+        Ok(self)
     }
 
     /// Adds the content of a directory, which messages call `name`. A directory is reached by its
@@ -161,6 +171,9 @@ impl Measure {
 
     /// Adds the extended attributes of the file at a path, except those that cannot be read.
     fn add_xattrs(&mut self, path: &Path) {
+        if self.without_xattrs {
+            return;
+        }
         // Most files have none.
         let mut names = vec![0; rustix::fs::llistxattr_query(path).unwrap_or(0)];
         let len = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
