@@ -2,11 +2,15 @@
 //!
 //! 1. A filesystem uses one kind, identified by a `u16` in its superblock.
 //! 2. A checksum is stored as its bytes in order; crc32c and xxhash64 are little-endian numbers.
-//! 3. Bytes of a [`Checksum`] beyond its length are zero, so equal checksums have equal fields.
+//! 3. SHA-256 and BLAKE2b are kinds only with the features `sha256` and `blake2b`. Without, their
+//!    numbers are unknown.
+//! 4. Bytes of a [`Checksum`] beyond its length are zero, so equal checksums have equal fields.
 
 use std::fmt;
 
+#[cfg(feature = "blake2b")]
 use blake2b_simd::many::{HashManyJob, hash_many};
+#[cfg(feature = "sha256")]
 use sha2::{Digest, Sha256};
 
 use crate::hash::crc32c_raw;
@@ -14,7 +18,12 @@ use crate::hash::crc32c_raw;
 /// The size of the longest checksum in bytes, and of the checksum field of tree blocks.
 pub const MAX_SIZE: usize = 32;
 
+/// The kinds that features add: number, name, and whether the feature of that name is on.
+const OPTIONAL: [(u16, &str, bool); 2] =
+    [(2, "sha256", cfg!(feature = "sha256")), (3, "blake2b", cfg!(feature = "blake2b"))];
+
 /// Number of blocks that [`ChecksumKind::compute_blocks`] hashes in parallel for blake2b.
+#[cfg(feature = "blake2b")]
 const LANES: usize = 4;
 
 /// A checksum algorithm.
@@ -24,16 +33,29 @@ pub enum ChecksumKind {
     Crc32c,
     /// xxHash64 with seed 0, 8 bytes.
     Xxhash64,
-    /// SHA-256, 32 bytes.
+    /// SHA-256, 32 bytes. Needs the feature `sha256`.
+    #[cfg(feature = "sha256")]
     Sha256,
-    /// BLAKE2b with a 256-bit result and no key, 32 bytes.
+    /// BLAKE2b with a 256-bit result and no key, 32 bytes. Needs the feature `blake2b`.
+    #[cfg(feature = "blake2b")]
     Blake2b,
 }
 
-/// A superblock has an unknown checksum type.
+/// A superblock has a checksum type that is unknown, or whose feature is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown checksum type {0}")]
 pub struct UnknownChecksum(pub u16);
+
+impl fmt::Display for UnknownChecksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number) = self;
+        match OPTIONAL.iter().find(|(optional, _, is_on)| optional == number && !is_on) {
+            Some((_, name, _)) => {
+                write!(f, "checksum type {number} ({name}) needs the feature `{name}`")
+            }
+            None => write!(f, "unknown checksum type {number}"),
+        }
+    }
+}
 
 impl TryFrom<u16> for ChecksumKind {
     type Error = UnknownChecksum;
@@ -42,7 +64,9 @@ impl TryFrom<u16> for ChecksumKind {
         match disk {
             0 => Ok(Self::Crc32c),
             1 => Ok(Self::Xxhash64),
+            #[cfg(feature = "sha256")]
             2 => Ok(Self::Sha256),
+            #[cfg(feature = "blake2b")]
             3 => Ok(Self::Blake2b),
             _ => Err(UnknownChecksum(disk)),
         }
@@ -55,7 +79,9 @@ impl ChecksumKind {
         match self {
             Self::Crc32c => 0,
             Self::Xxhash64 => 1,
+            #[cfg(feature = "sha256")]
             Self::Sha256 => 2,
+            #[cfg(feature = "blake2b")]
             Self::Blake2b => 3,
         }
     }
@@ -65,7 +91,10 @@ impl ChecksumKind {
         match self {
             Self::Crc32c => 4,
             Self::Xxhash64 => 8,
-            Self::Sha256 | Self::Blake2b => MAX_SIZE,
+            #[cfg(feature = "sha256")]
+            Self::Sha256 => MAX_SIZE,
+            #[cfg(feature = "blake2b")]
+            Self::Blake2b => MAX_SIZE,
         }
     }
 
@@ -74,7 +103,9 @@ impl ChecksumKind {
         match self {
             Self::Crc32c => "crc32c",
             Self::Xxhash64 => "xxhash64",
+            #[cfg(feature = "sha256")]
             Self::Sha256 => "sha256",
+            #[cfg(feature = "blake2b")]
             Self::Blake2b => "blake2b",
         }
     }
@@ -84,7 +115,9 @@ impl ChecksumKind {
         match self {
             Self::Crc32c => Checksum::from((!crc32c_raw(!0, data)).to_le_bytes()),
             Self::Xxhash64 => Checksum::from(xxhash_rust::xxh64::xxh64(data, 0).to_le_bytes()),
+            #[cfg(feature = "sha256")]
             Self::Sha256 => Checksum::from(<[u8; 32]>::from(Sha256::digest(data))),
+            #[cfg(feature = "blake2b")]
             Self::Blake2b => blake2b_checksum(&blake2b_params().hash(data)),
         }
     }
@@ -97,6 +130,7 @@ impl ChecksumKind {
     pub fn compute_blocks(self, data: &[u8], block_size: usize, mut out: impl FnMut(Checksum)) {
         assert!(block_size > 0 && data.len().is_multiple_of(block_size), "not whole blocks");
         match self {
+            #[cfg(feature = "blake2b")]
             Self::Blake2b => blake2b_blocks(data, block_size, out),
             _ => {
                 for block in data.chunks_exact(block_size) {
@@ -113,16 +147,19 @@ impl fmt::Display for ChecksumKind {
     }
 }
 
+#[cfg(feature = "blake2b")]
 fn blake2b_params() -> blake2b_simd::Params {
     let mut params = blake2b_simd::Params::new();
     params.hash_length(MAX_SIZE);
     params
 }
 
+#[cfg(feature = "blake2b")]
 fn blake2b_checksum(hash: &blake2b_simd::Hash) -> Checksum {
     Checksum::from_slice(hash.as_bytes()).expect("the hash length is a checksum's")
 }
 
+#[cfg(feature = "blake2b")]
 fn blake2b_blocks(data: &[u8], block_size: usize, mut out: impl FnMut(Checksum)) {
     let params = blake2b_params();
     let mut groups = data.chunks_exact(block_size.saturating_mul(LANES));
@@ -202,18 +239,33 @@ impl fmt::Debug for Checksum {
 mod tests {
     use super::*;
 
-    const KINDS: [ChecksumKind; 4] =
-        [ChecksumKind::Crc32c, ChecksumKind::Xxhash64, ChecksumKind::Sha256, ChecksumKind::Blake2b];
+    const SIZES: [usize; 4] = [4, 8, 32, 32];
+    const NAMES: [&str; 4] = ["crc32c", "xxhash64", "sha256", "blake2b"];
+
+    /// The kinds that this build has, by number.
+    fn kinds() -> Vec<ChecksumKind> {
+        (0..5).filter_map(|number| ChecksumKind::try_from(number).ok()).collect()
+    }
 
     #[test]
     fn disk_numbers() {
-        for (number, kind) in (0u16..).zip(KINDS) {
-            assert_eq!(kind.to_disk(), number);
-            assert_eq!(ChecksumKind::try_from(number), Ok(kind));
+        let optional = OPTIONAL.iter().filter(|(_, _, is_on)| *is_on).count();
+        assert_eq!(kinds().len(), 2 + optional);
+        for kind in kinds() {
+            let number = usize::from(kind.to_disk());
+            assert_eq!(ChecksumKind::try_from(kind.to_disk()), Ok(kind));
+            assert_eq!(kind.size(), SIZES[number]);
+            assert_eq!(kind.name(), NAMES[number]);
         }
         assert_eq!(ChecksumKind::try_from(4), Err(UnknownChecksum(4)));
-        assert_eq!(KINDS.map(ChecksumKind::size), [4, 8, 32, 32]);
-        assert_eq!(KINDS.map(ChecksumKind::name), ["crc32c", "xxhash64", "sha256", "blake2b"]);
+        assert_eq!(UnknownChecksum(4).to_string(), "unknown checksum type 4");
+    }
+
+    #[cfg(not(feature = "sha256"))]
+    #[test]
+    fn kind_of_a_feature_that_is_off_is_refused_by_name() {
+        let refused = ChecksumKind::try_from(2).unwrap_err();
+        assert_eq!(refused.to_string(), "checksum type 2 (sha256) needs the feature `sha256`");
     }
 
     #[test]
@@ -223,10 +275,12 @@ mod tests {
         assert_eq!(shown(ChecksumKind::Crc32c, b""), "0x00000000");
         assert_eq!(shown(ChecksumKind::Xxhash64, b""), "0x99e9d85137db46ef");
         assert_eq!(shown(ChecksumKind::Xxhash64, b"abc"), "0x990977adf52cbc44");
+        #[cfg(feature = "sha256")]
         assert_eq!(
             shown(ChecksumKind::Sha256, b"abc"),
             "0xba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
+        #[cfg(feature = "blake2b")]
         assert_eq!(
             shown(ChecksumKind::Blake2b, b"abc"),
             "0xbddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"
@@ -236,7 +290,7 @@ mod tests {
     #[test]
     fn blocks_agree_with_single_checksums() {
         let data: Vec<u8> = (0..=250).cycle().take(512 * 11).collect();
-        for kind in KINDS {
+        for kind in kinds() {
             for blocks in 0..=11 {
                 let data = &data[..blocks * 512];
                 let mut together = Vec::new();
@@ -255,7 +309,7 @@ mod tests {
 
     #[test]
     fn from_slice_takes_stored_lengths_only() {
-        for kind in KINDS {
+        for kind in kinds() {
             let checksum = kind.compute(b"x");
             assert_eq!(checksum.as_bytes().len(), kind.size());
             assert_eq!(Checksum::from_slice(checksum.as_bytes()), Some(checksum));

@@ -34,7 +34,7 @@ use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use crate::lock::{ImageLock, LockKind, wait_while_closing};
 use crate::loop_device;
-use crate::partitions::{Partition, read_partitions};
+use crate::partition::{Partition, read_partitions};
 use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every known file system.
@@ -86,7 +86,8 @@ pub enum Region {
     Whole,
     /// From this byte on.
     From(u64),
-    /// The partition of this number, of a GPT or an MBR. Logical partitions count from 5.
+    /// The partition of this number, of a GPT or an MBR. Logical partitions count from 5. Needs the
+    /// feature `partitions`.
     Partition(u32),
 }
 
@@ -375,6 +376,7 @@ fn find_region(
 
 /// Returns the partitions that the partition table of an image or a block device lists, in the
 /// order of their numbers, or `None` if it has no table. The file is neither locked nor waited for.
+/// Fails without the feature `partitions`.
 pub fn partitions(path: impl AsRef<Path>) -> Result<Option<Vec<Partition>>, DeviceError> {
     let name = path.as_ref().display().to_string();
     let failed = |source| failure(&name, source);

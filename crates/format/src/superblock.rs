@@ -4,7 +4,7 @@
 //! 2. Each field is checked on its own; the volume checks features and devices.
 
 use thiserror::Error;
-use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
+use userbtrfs_codec::checksum::{Checksum, ChecksumKind, UnknownChecksum};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -41,7 +41,7 @@ pub enum SuperblockError {
     #[error("not a btrfs superblock: magic {0:02x?}")]
     Magic([u8; 8]),
     /// An unknown checksum kind.
-    #[error("unknown checksum type {0}")]
+    #[error("{}", UnknownChecksum(*.0))]
     ChecksumKind(u16),
     /// The checksum does not match.
     #[error("superblock checksum is {found}, expected {expected}")]

@@ -20,8 +20,9 @@
 //! | [`dump`] | dumps of on-disk structures |
 //!
 //! The crate itself also exports each item of `fs`, `admin`, `error` and `raw`. The modules `mkfs`,
-//! `mount` and `dump` are features; `mkfs` is on by default. The command is the crate
-//! `userbtrfs-cli`.
+//! `mount` and `dump` are features; `mkfs` is on by default. So are `sha256` and `blake2b`, without
+//! which a filesystem with these checksums is refused, and `partitions`, without which no partition
+//! table is read. The command is the crate `userbtrfs-cli`.
 //!
 //! # Examples
 //!

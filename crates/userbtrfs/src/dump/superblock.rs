@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use serde_json::json;
-use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{
     BackupRoot, DeviceItem, ItemKind, Key, Logical, Quoted, Superblock, sys_chunk_array,
 };
@@ -69,7 +68,10 @@ fn named_row<'a>(
 
 fn describe(record: &mut Record, superblock: &Superblock) {
     let kind = superblock.checksum_kind;
-    let name = if kind == ChecksumKind::Blake2b { "blake2" } else { kind.name() };
+    let name = match kind.name() {
+        "blake2b" => "blake2",
+        name => name,
+    };
     row(record, "csum_type", &kind.to_disk()).words(&format!("({name})"));
     row(record, "csum_size", &kind.size());
     row(record, "csum", &&*superblock.checksum.to_string()).words("[match]");

@@ -14,16 +14,7 @@ use gpt::header::{HeaderError, read_header_from_arbitrary_device};
 use gpt::mbr::{PartRecord, ProtectiveMBR};
 use gpt::partition::file_read_partitions;
 
-/// A partition of a disk or of the image of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partition {
-    /// Its number, from 1 on.
-    pub number: u32,
-    /// The first byte of it.
-    pub start: u64,
-    /// Its length in bytes.
-    pub len: u64,
-}
+use crate::partition::Partition;
 
 /// Bytes in a sector of an MBR that is no block device's.
 const SECTOR: u64 = 512;
