@@ -4,6 +4,7 @@ mod dirty_leaves;
 mod edits;
 mod filling;
 mod grove;
+mod lengths;
 mod random;
 mod removing;
 mod snapshots;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use userbtrfs_btree::{
-    Backref, BlockRefs, BlockSource, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root,
-    SourceError, Tree,
+    Backref, BlockRefs, BlockSource, EditError, Extent, ItemEdit, NoSpace, NodeStore, RefChange,
+    Root, SourceError, Tree,
 };
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
 use userbtrfs_format::{BlockFlags, Header, ItemKind, Key, Logical, NewBlock, TreeId};
@@ -20,6 +20,9 @@ use crate::plain;
 /// The size of a device, large enough that its part for metadata holds all trees.
 const LEN: usize = 1 << 30;
 
+/// The id of the first tree, a subvolume.
+const FIRST_ID: TreeId = TreeId(1000);
+
 /// A kind that carries any content.
 pub(super) const ANY: ItemKind = ItemKind(99);
 
@@ -27,6 +30,8 @@ pub(super) const ANY: ItemKind = ItemKind(99);
 pub(super) struct Books {
     nodesize: u64,
     generation: AtomicU64,
+    /// The number of blocks that can be allocated before there is no space.
+    allocations_left: AtomicU64,
     pub(super) free: Mutex<BTreeSet<u64>>,
     /// Freed in this transaction, allocated again in the next.
     pinned: Mutex<Vec<u64>>,
@@ -52,6 +57,7 @@ impl Books {
         Self {
             nodesize,
             generation: AtomicU64::new(volume.superblock().generation + 1),
+            allocations_left: AtomicU64::new(u64::MAX),
             free: Mutex::new(addresses.take_while(|at| *at <= end).collect()),
             pinned: Mutex::default(),
             extents: Mutex::default(),
@@ -82,6 +88,8 @@ impl BlockSource for Books {
 
     fn allocate(&self, tree: TreeId, _level: u8, near: Logical) -> Result<Logical, NoSpace> {
         let mut free = self.free.lock().unwrap();
+        let left = self.allocations_left.load(Ordering::Relaxed);
+        self.allocations_left.store(left.checked_sub(1).ok_or(NoSpace)?, Ordering::Relaxed);
         let after = free.range(near.0..).next().copied();
         let at = after.or_else(|| free.first().copied()).ok_or(NoSpace)?;
         free.remove(&at);
@@ -152,6 +160,11 @@ pub(super) struct Grove {
 impl Grove {
     /// Creates one on an empty filesystem; both the node size and the cache size are in bytes.
     pub(super) fn new(nodesize: u32, cache_bytes: usize) -> Self {
+        Self::with_tree(FIRST_ID, nodesize, cache_bytes)
+    }
+
+    /// Creates one whose first tree has this id.
+    pub(super) fn with_tree(id: TreeId, nodesize: u32, cache_bytes: usize) -> Self {
         let device = Arc::new(MemoryDevice::new(LEN));
         make(&*device, &Options { nodesize, metadata: Profile::Single, ..Options::default() })
             .unwrap();
@@ -159,7 +172,7 @@ impl Grove {
         let store = NodeStore::new(Arc::clone(&volume), cache_bytes);
         let books = Books::new(&volume);
         let mut grove = Self { device, volume, store, books, trees: Vec::new() };
-        grove.plant();
+        grove.plant(id);
         grove
     }
 
@@ -172,12 +185,11 @@ impl Grove {
     }
 
     pub(super) fn new_id(&self) -> TreeId {
-        TreeId(1000 + self.trees.len() as u64)
+        TreeId(FIRST_ID.0 + self.trees.len() as u64)
     }
 
     /// Adds a tree with one item.
-    fn plant(&mut self) {
-        let owner = self.new_id();
+    fn plant(&mut self, owner: TreeId) {
         let key = Key::new(1 << 40, ANY, 0);
         let logical = self.books.allocate(owner, 0, Logical(0)).unwrap();
         let generation = self.books.generation();
@@ -339,7 +351,6 @@ impl Grove {
 
     /// Makes a batch of random changes to one tree.
     pub(super) fn change(&mut self, number: usize, random: &mut Random, keys: u64, len_max: u64) {
-        let (tree, items) = &mut self.trees[number];
         let batch = usize::try_from(1 + random.length(7)).unwrap();
         let start = random.below(keys);
         let mut edits = BTreeMap::new();
@@ -355,15 +366,44 @@ impl Grove {
         }
         // A tree is never empty.
         edits.remove(&Key::new(1 << 40, ANY, 0));
-        let mut list: Vec<_> = edits.values().cloned().collect();
-        tree.apply(&self.store, &self.books, &mut list).unwrap();
-        for edit in list {
-            match edit {
-                ItemEdit::Put(key, data) => items.insert(key, data),
-                ItemEdit::Remove(key) => items.remove(&key),
-            };
+        self.apply(number, edits.into_values().collect());
+    }
+
+    /// Makes changes of one tree, and of its expected items.
+    pub(super) fn apply(&mut self, number: usize, mut edits: Vec<ItemEdit>) {
+        let (tree, items) = &mut self.trees[number];
+        tree.apply(&self.store, &self.books, &mut edits).unwrap();
+        edits.into_iter().for_each(|edit| expect(items, edit));
+    }
+
+    /// Makes a change of one tree while only some blocks are free. It may fail for want of space:
+    /// then all items are as before.
+    pub(super) fn apply_without_space(&mut self, number: usize, edit: ItemEdit, blocks: u64) {
+        let (tree, items) = &mut self.trees[number];
+        let mut edits = [edit];
+        self.books.allocations_left.store(blocks, Ordering::Relaxed);
+        let done = tree.apply(&self.store, &self.books, &mut edits);
+        self.books.allocations_left.store(u64::MAX, Ordering::Relaxed);
+        match done {
+            Ok(()) => edits.into_iter().for_each(|edit| expect(items, edit)),
+            Err(EditError::NoSpace(_)) => {}
+            Err(error) => panic!("{error}"),
         }
     }
+
+    /// Returns the keys of the leaf of one tree that has, or would have, the item of `key`.
+    pub(super) fn keys_around(&self, number: usize, key: &Key) -> Vec<Key> {
+        let leaf = self.trees[number].0.search(&self.store, key).unwrap().leaf;
+        (0..leaf.len()).map(|slot| leaf.key(slot)).collect()
+    }
+}
+
+/// Makes a change of the expected items.
+fn expect(items: &mut BTreeMap<Key, Vec<u8>>, edit: ItemEdit) {
+    match edit {
+        ItemEdit::Put(key, data) => items.insert(key, data),
+        ItemEdit::Remove(key) => items.remove(&key),
+    };
 }
 
 /// Returns whether the full counts are asked for.
