@@ -146,6 +146,21 @@
 //! | [`Error::Unwritten`], [`Error::Replay`], [`Error::RootSubvolume`] | that of the cause |
 //! | all others: damage, failures of the device | EIO |
 
+#![cfg_attr(
+    not(feature = "mkfs"),
+    doc = "",
+    doc = "[`mkfs`]: https://docs.rs/userbtrfs/latest/userbtrfs/mkfs/index.html"
+)]
+#![cfg_attr(
+    not(feature = "mount"),
+    doc = "",
+    doc = "[`mount`]: https://docs.rs/userbtrfs/latest/userbtrfs/mount/index.html"
+)]
+#![cfg_attr(
+    not(feature = "dump"),
+    doc = "",
+    doc = "[`dump`]: https://docs.rs/userbtrfs/latest/userbtrfs/dump/index.html"
+)]
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
