@@ -214,10 +214,16 @@ pub mod error {
     pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
 }
 
-/// Types of the on-disk format, as errors, dumps and extents show them.
+/// Types of the on-disk format, as errors, dumps and extents show them, and the names of those that
+/// a filesystem returns for a look at the disk itself.
 pub mod raw {
     pub use userbtrfs_engine::api::{ItemKind, Key};
-    pub use userbtrfs_format::{BlockGroupFlags, Logical, Physical, Profile};
+    pub use userbtrfs_format::{BlockGroupFlags, Logical, Physical, Profile, Superblock};
+
+    /// The volume of a filesystem, as [`Filesystem::volume`](super::Filesystem::volume) returns it.
+    ///
+    /// Only the name is stable: the methods are those that the engine needs.
+    pub type Volume = userbtrfs_volume::Volume;
 }
 
 #[cfg(doctest)]
@@ -312,6 +318,12 @@ mod tests {
             assert_eq!(found.len(), 1, "{name}");
             assert_eq!(number(found[0].1).raw_os_error(), error.errno(), "{name}");
         }
+    }
+
+    #[test]
+    fn types_that_a_filesystem_returns_can_be_named() {
+        let _: fn(&Filesystem) -> std::sync::Arc<raw::Superblock> = Filesystem::superblock;
+        let _: fn(&Filesystem) -> &std::sync::Arc<raw::Volume> = Filesystem::volume;
     }
 
     #[test]
