@@ -49,12 +49,7 @@ impl From<Error> for Failure {
 
 impl From<MkfsError> for Failure {
     fn from(error: MkfsError) -> Self {
-        match error {
-            MkfsError::Device(error) => Error::from(error).into(),
-            MkfsError::NotEmpty { .. } => Self::new(Errno::EXIST, error.to_string()),
-            MkfsError::TooSmall { .. } => Self::new(Errno::NOSPC, error.to_string()),
-            _ => Self::new(Errno::INVAL, error.to_string()),
-        }
+        Self { errno: error.errno(), text: error.to_string() }
     }
 }
 

@@ -210,3 +210,41 @@ pub enum DeviceError {
         source: io::Error,
     },
 }
+
+impl DeviceError {
+    /// Returns the errno for a caller that reports numbers, with the numbers of Linux: that of
+    /// open(2) if an image cannot be opened, otherwise EIO for failures of the device.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Open { source, .. } => source.raw_os_error().unwrap_or(5),
+            Self::InUse { .. } | Self::Locked { .. } => 16,
+            Self::NotADevice { .. } => 22,
+            Self::WriteProtected { .. } => 30,
+            _ => 5,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_opening_has_the_errno_of_open() {
+        let open = |source| DeviceError::Open { device: "/x".into(), source };
+        assert_eq!(open(io::Error::from_raw_os_error(13)).errno(), 13);
+        assert_eq!(open(io::Error::other("no number")).errno(), 5);
+        assert_eq!(DeviceError::InUse { device: "/x".into() }.errno(), 16);
+        assert_eq!(DeviceError::Locked { device: "/x".into() }.errno(), 16);
+        assert_eq!(DeviceError::NotADevice { device: "/x".into(), kind: "pipe" }.errno(), 22);
+        assert_eq!(DeviceError::WriteProtected { device: "/x".into() }.errno(), 30);
+    }
+
+    #[test]
+    fn failed_request_is_eio_whatever_the_system_reports() {
+        let access = Access { operation: Operation::Write, offset: 0, len: 1 };
+        let full = io::Error::from_raw_os_error(28);
+        assert_eq!(DeviceError::Io { device: "/x".into(), access, source: full }.errno(), 5);
+        assert_eq!(DeviceError::ReadOnly { device: "/x".into(), access }.errno(), 5);
+    }
+}

@@ -377,6 +377,7 @@ impl Error {
     /// filesystem. Only an image that cannot be opened has the errno of open(2).
     pub fn errno(&self) -> i32 {
         match self {
+            Self::Device(error) => error.errno(),
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),
             Self::RootSubvolume { source, .. } | Self::Replay(source) => source.errno(),
             Self::NotPermitted => 1,
@@ -388,8 +389,7 @@ impl Error {
             | Self::ResizeInProgress
             | Self::Transaction(
                 TransactionError::NotRelocated(_) | TransactionError::TreeBeingDropped,
-            )
-            | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => 16,
+            ) => 16,
             Self::Exists => 17,
             Self::CrossDevice | Self::OtherFilesystem => 18,
             Self::NoDevice(_) => 19,
@@ -399,13 +399,10 @@ impl Error {
             | Self::NotASymlink
             | Self::MemoryBound(_)
             | Self::IntoItself
-            | Self::Device(DeviceError::NotADevice { .. })
             | Self::Invalid(_) => 22,
             Self::FileTooLarge | Self::BeyondDevice { .. } => 27,
             Self::NoSpace | Self::AttributeTooLong => 28,
-            Self::Device(DeviceError::WriteProtected { .. })
-            | Self::ReadOnly
-            | Self::Transaction(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
+            Self::ReadOnly | Self::Transaction(TransactionError::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
             Self::BadAttributeName(_) | Self::OutOfRange => 34,
             Self::NameTooLong => 36,
@@ -416,7 +413,6 @@ impl Error {
             Self::Unsupported(_)
             | Self::IsSubvolume
             | Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
-            Self::Device(DeviceError::Open { source, .. }) => source.raw_os_error().unwrap_or(5),
             _ => 5,
         }
     }

@@ -56,3 +56,22 @@ pub enum MkfsError {
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
+
+impl MkfsError {
+    /// Returns the errno for a caller that reports numbers, with the numbers of Linux. One of the
+    /// device is that of [`DeviceError::errno`].
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Device(error) => error.errno(),
+            Self::NotEmpty { .. } => 17,
+            Self::TooSmall { .. } => 28,
+            Self::NodeSize(_)
+            | Self::MixedNodeSize(_)
+            | Self::MixedProfiles { .. }
+            | Self::Profile(_)
+            | Self::BlockGroupTree
+            | Self::LabelLength(_)
+            | Self::LabelCharacter => 22,
+        }
+    }
+}

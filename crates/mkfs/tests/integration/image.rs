@@ -22,6 +22,7 @@ fn file_that_exists_is_kept() {
     let path = folder.path().join("file");
     std::fs::write(&path, "content").unwrap();
     let error = make_image(&path, 128 * MIB, &Options::default()).unwrap_err();
+    assert_eq!(error.errno(), 17);
     let MkfsError::Device(DeviceError::Open { source, .. }) = error else { panic!("{error}") };
     assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(std::fs::read(&path).unwrap(), b"content");

@@ -13,6 +13,7 @@ fn refused(options: &Options, matches: fn(&MkfsError) -> bool) {
     let device = MemoryDevice::from_bytes(vec![0xff; LEN]);
     let error = make(&device, options).unwrap_err();
     assert!(matches(&error), "{error}");
+    assert_eq!(error.errno(), 22, "{error}");
     assert!(device.snapshot() == vec![0xff; LEN], "something was written");
 }
 
@@ -44,6 +45,7 @@ fn devices_that_are_too_small() {
         let device = MemoryDevice::new(usize::try_from(len).unwrap());
         let error = make(&device, &Options::default()).unwrap_err();
         assert!(matches!(error, MkfsError::TooSmall { need, .. } if need == 57 * MIB), "{error}");
+        assert_eq!(error.errno(), 28);
     }
 }
 
@@ -54,6 +56,7 @@ fn an_existing_filesystem_unless_forced() {
     let before = device.snapshot();
     let again = make(&device, &Options::default()).unwrap_err();
     assert!(matches!(again, MkfsError::NotEmpty { .. }), "{again}");
+    assert_eq!(again.errno(), 17);
     assert!(device.snapshot() == before);
     let second = make(&device, &Options { force: true, ..Options::default() }).unwrap();
     assert_ne!(first.fsid, second.fsid);
