@@ -433,8 +433,9 @@ def test_mount_shows_and_takes_changes(image, tmp_path):
             assert (fs / "new").exists()
         assert mount.closed and not os.path.ismount(point)
         mount.close()
-        with pytest.raises(ValueError):
-            mount.unmount()
+        for call in [mount.unmount, mount.wait, mount.__enter__]:
+            with pytest.raises(ValueError):
+                call()
         assert (fs / "new").read_text() == "2"
 
 

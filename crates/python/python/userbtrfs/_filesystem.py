@@ -3,10 +3,10 @@
 import os
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import IO, Any, NamedTuple, Optional, Union
 
 from . import _native
+from ._closing import Closing
 from ._file import File, Mode, wrap
 from ._mount import Mount
 from ._path import AnyPath, DirEntry, Path, bytes_of, text_of
@@ -38,7 +38,7 @@ def mkfs(
     _native.mkfs(image, size, os.fsencode(label), force)
 
 
-class Filesystem:
+class Filesystem(Closing):
     """An open filesystem, in an image file or on a block device.
 
     Paths are str, bytes or Path, and start at the root. All calls may be made from any thread; the
@@ -49,23 +49,10 @@ class Filesystem:
     def __init__(self, image: HostPath, *, writable: bool = False) -> None:
         self.image = os.fspath(image)
         self._native = _native.Filesystem(image, writable)
-        self.closed = False
 
     def __repr__(self) -> str:
         state = " [closed]" if self.closed else ""
         return f"<userbtrfs.Filesystem {self.image!r}{state}>"
-
-    def __enter__(self) -> "Filesystem":
-        self.writable  # Raises an error if it was closed.
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def __truediv__(self, path: AnyPath) -> Path:
         return Path(self, path)

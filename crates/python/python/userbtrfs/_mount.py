@@ -2,13 +2,13 @@
 
 import os
 import threading
-from types import TracebackType
-from typing import Optional, Union
+from typing import Union
 
 from . import _native
+from ._closing import Closing
 
 
-class Mount:
+class Mount(Closing):
     """A mount, which threads of this process serve until it is unmounted.
 
     As a context manager it is unmounted and closed at the end. It has to be closed before the
@@ -18,21 +18,12 @@ class Mount:
     def __init__(self, native: _native.Mount, directory: Union[str, os.PathLike[str]]) -> None:
         self._native = native
         self.directory = os.fspath(directory)
-        self.closed = False
 
     def __repr__(self) -> str:
         state = " [closed]" if self.closed else ""
         return f"<userbtrfs.Mount {self.directory!r}{state}>"
 
-    def __enter__(self) -> "Mount":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def _end(self) -> None:
         if not self.closed:
             self.unmount()
             self.close()
@@ -43,8 +34,7 @@ class Mount:
 
     def wait(self) -> None:
         """Waits until it is unmounted, by another thread or by umount(8). Signals are handled."""
-        if self.closed:
-            raise ValueError("operation on a closed mount")
+        self._check_open()
         thread = threading.Thread(target=self._native.wait, daemon=True)
         thread.start()
         thread.join()
