@@ -132,6 +132,12 @@ impl Filesystem {
         run_two(py, source, path, || fs.hard_link(source, path))
     }
 
+    /// Makes the file at `path` a clone of that at `source`.
+    fn clone_file(&self, py: Python<'_>, source: &[u8], path: &[u8]) -> PyResult<()> {
+        let fs = self.handle.get()?;
+        run_two(py, source, path, || fs.clone_file(source, path))
+    }
+
     /// Creates a symbolic link.
     fn symlink(&self, py: Python<'_>, target: &[u8], path: &[u8]) -> PyResult<()> {
         let fs = self.handle.get()?;

@@ -262,6 +262,25 @@ def test_extended_attributes_are_like_those_of_os(image):
             fs.setxattr("/file", "user.a", b"1")
 
 
+def test_clone_shares_the_data_of_its_source(fs):
+    size = 32 << 20
+    (fs / "source").write_bytes(b"data" * (size // 4))
+    (fs / "source").chmod(0o600)
+    (fs / "clone0").write_text("old")
+    # All copies together have more data than fits in the image.
+    for number in range(SIZE // size + 1):
+        fs.clone_file("/source", f"/clone{number}")
+        fs.sync()
+    assert fs.stat("/clone0").st_mode & 0o7777 == 0o644
+    assert fs.stat("/clone1").st_mode & 0o7777 == 0o600
+    (fs / "source").write_text("new")
+    for number in 0, 1:
+        assert (fs / f"clone{number}").read_bytes() == b"data" * (size // 4)
+    with fails(errno.ENOENT, "/none", "/clone"):
+        fs.clone_file("/none", "/clone")
+    assert not fs.exists("/clone")
+
+
 def test_file_is_created_at_the_end_of_a_dangling_link(fs):
     fs.symlink("file", "/link")
     with pytest.raises(FileExistsError):

@@ -155,6 +155,13 @@ class Filesystem(Closing):
         """Adds the name `path` to the file at `source`."""
         self._native.link(bytes_of(source), bytes_of(path))
 
+    def clone_file(self, source: AnyPath, target: AnyPath) -> None:
+        """Makes the file at `target` a clone of that at `source`, which shares its data.
+
+        The content of an existing file is replaced. A new file has the permissions of `source`.
+        """
+        self._native.clone_file(bytes_of(source), bytes_of(target))
+
     def symlink(self, target: AnyPath, path: AnyPath) -> None:
         """Creates a symbolic link, whose target may be relative."""
         self._native.symlink(os.fsencode(text_of(target)), bytes_of(path))
