@@ -17,15 +17,6 @@ SIZE = 256 << 20
 
 
 @pytest.fixture
-def image(tmp_path):
-    path = tmp_path / "image"
-    userbtrfs.mkfs(path, SIZE, label="python")
-    yield path
-    check = subprocess.run(["btrfs", "check", path], capture_output=True, text=True)
-    assert check.returncode == 0, check.stdout + check.stderr
-
-
-@pytest.fixture
 def fs(image):
     with userbtrfs.Filesystem(image, writable=True) as filesystem:
         yield filesystem

@@ -24,3 +24,9 @@ def stat_result(stat: "_native._Stat") -> os.stat_result:
         "st_rdev": os.makedev(major, minor),
     }
     return os.stat_result(visible, others)
+
+
+def created(stat: "_native._Stat") -> float:
+    """Returns the time of creation, which os.stat_result does not have."""
+    seconds, nanoseconds = stat[2][3]
+    return seconds + nanoseconds / 1e9
