@@ -37,7 +37,7 @@ fn calls(trace: &str, root: &str) -> Vec<String> {
         let (thread, call) = line.split_once(' ').unwrap();
         let call = call.trim();
         if let Some(begin) = call.strip_suffix("<unfinished ...>") {
-            unfinished.insert(thread, begin.to_owned());
+            unfinished.insert(thread, begin.trim_end().to_owned());
             continue;
         }
         let whole = match call.strip_prefix("<... ") {
@@ -123,4 +123,14 @@ impl<'a> Normal<'a> {
             other => format!("{other} {path}"),
         })
     }
+}
+
+#[test]
+fn call_that_another_thread_interrupts_is_the_same_call() {
+    let whole = "7 openat(AT_FDCWD, \"/r/a\", O_RDWR) = 3\n7 fsync(3) = 0\n7 close(3) = 0\n";
+    let parts = "7 openat(AT_FDCWD, \"/r/a\", O_RDWR <unfinished ...>\n8 close(9) = 0\n\
+        7 <... openat resumed>) = 3\n7 fsync(3 <unfinished ...>\n8 close(9) = 0\n\
+        7 <... fsync resumed>) = 0\n7 close(3) = 0\n";
+    assert_eq!(calls(whole, "/r"), ["open /a [\"O_RDWR\"]", "fsync /a", "close /a"]);
+    assert_eq!(calls(parts, "/r"), calls(whole, "/r"));
 }
