@@ -373,7 +373,7 @@ impl Grove {
     pub(super) fn apply(&mut self, number: usize, mut edits: Vec<ItemEdit>) {
         let (tree, items) = &mut self.trees[number];
         tree.apply(&self.store, &self.books, &mut edits).unwrap();
-        edits.into_iter().for_each(|edit| expect(items, edit));
+        expect(items, edits);
     }
 
     /// Makes a change of one tree while only some blocks are free. It may fail for want of space:
@@ -385,7 +385,7 @@ impl Grove {
         let done = tree.apply(&self.store, &self.books, &mut edits);
         self.books.allocations_left.store(u64::MAX, Ordering::Relaxed);
         match done {
-            Ok(()) => edits.into_iter().for_each(|edit| expect(items, edit)),
+            Ok(()) => expect(items, edits),
             Err(EditError::NoSpace(_)) => {}
             Err(error) => panic!("{error}"),
         }
@@ -398,12 +398,14 @@ impl Grove {
     }
 }
 
-/// Makes a change of the expected items.
-fn expect(items: &mut BTreeMap<Key, Vec<u8>>, edit: ItemEdit) {
-    match edit {
-        ItemEdit::Put(key, data) => items.insert(key, data),
-        ItemEdit::Remove(key) => items.remove(&key),
-    };
+/// Makes changes of the expected items.
+fn expect(items: &mut BTreeMap<Key, Vec<u8>>, edits: impl IntoIterator<Item = ItemEdit>) {
+    for edit in edits {
+        match edit {
+            ItemEdit::Put(key, data) => items.insert(key, data),
+            ItemEdit::Remove(key) => items.remove(&key),
+        };
+    }
 }
 
 /// Returns whether the full counts are asked for.

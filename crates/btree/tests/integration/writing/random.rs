@@ -90,7 +90,9 @@ fn step(grove: &mut Grove, changes: &mut Changes) {
     let keeps_some = edits.len() < grove.trees[number].1.len();
     if keeps_some && edits.len() < 20 && changes.random.one_in(8) {
         let blocks = changes.random.below(5);
-        edits.into_iter().for_each(|edit| grove.apply_without_space(number, edit, blocks));
+        for edit in edits {
+            grove.apply_without_space(number, edit, blocks);
+        }
     } else {
         grove.apply(number, edits);
     }
