@@ -162,7 +162,9 @@ impl State {
 
 fn join(handles: Vec<thread::JoinHandle<()>>) {
     // `ExitGuard` recorded any panic.
-    handles.into_iter().for_each(|handle| drop(handle.join()));
+    for handle in handles {
+        drop(handle.join());
+    }
 }
 
 impl WorkerPool {
