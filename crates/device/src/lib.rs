@@ -39,7 +39,6 @@ mod merge_adjacent;
 mod open;
 mod overlay;
 mod partition;
-#[cfg(feature = "partitions")]
 mod partition_table;
 mod pread_pwrite;
 mod request;

@@ -34,7 +34,8 @@ use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use crate::lock::{ImageLock, LockKind, wait_while_closing};
 use crate::loop_device;
-use crate::partition::{Partition, read_partitions};
+use crate::partition::Partition;
+use crate::partition_table::read_partitions;
 use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every known file system.

@@ -18,8 +18,8 @@
 //!    not at work after a stop does not call the server again. A thread that ends, or that
 //!    finishes a request after a stop, notifies the waiting threads.
 //! 6. A thread that panics is replaced.
-//! 7. A thread that has ended is joined, not detached: glibc may free the memory of a thread that is
-//!    detached while it exits, and read it after that (its bug 19951).
+//! 7. A thread that has ended is joined, not detached: glibc may free the memory of a thread that
+//!    is detached while it exits, and read it after that (its bug 19951).
 
 use std::cell::RefCell;
 use std::fmt;
