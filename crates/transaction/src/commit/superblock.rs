@@ -15,6 +15,9 @@ use userbtrfs_format::{
 use crate::context::TransactionContext;
 use crate::error::{Error, Result};
 
+/// The generation of the space cache that mkfs writes: there is no cache yet.
+const NO_CACHE_YET: u64 = u64::MAX;
+
 /// Returns the superblock of transaction `generation`.
 pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Superblock> {
     let volume = context.volume();
@@ -50,8 +53,10 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
         // The UUID tree was valid, and no subvolume was added or removed.
         superblock.uuid_tree_generation = generation;
     }
-    if superblock.cache_generation == generation {
-        // The old space cache does not have the changes of this transaction.
+    if superblock.cache_generation != NO_CACHE_YET {
+        // The old space cache does not have the changes of this transaction. As Linux does without
+        // `space_cache`: another generation that does not fit would let Linux keep the caches of
+        // block groups that were removed, for new ones at their addresses.
         superblock.cache_generation = 0;
     }
     if superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE) {
