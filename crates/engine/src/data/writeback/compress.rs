@@ -155,13 +155,14 @@ pub(in crate::data) fn compress_inline(
         return CompressedInline::Plain;
     }
     let Some(stream) = how.stream(&sector[..size]) else { return CompressedInline::Plain };
-    if stream.len() >= size {
+    let algorithm = how.method.algorithm;
+    // Linux asks LZO for a gain only after 8 KiB, and keeps what it makes of less.
+    if stream.len() >= size && algorithm != Compression::Lzo {
         return CompressedInline::Incompressible;
     }
     if stream.len() as u64 > len_max {
         return CompressedInline::Plain;
     }
-    let algorithm = how.method.algorithm;
     require_feature(context, algorithm);
     CompressedInline::Data(InlineData::compressed(stream, algorithm, size as u64))
 }
