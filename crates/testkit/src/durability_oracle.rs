@@ -16,10 +16,13 @@
 //!    ([`crate::history`]).
 //!    A subvolume is read-only as at some moment since the last durable commit.
 //! 5. Link counts and directory sizes match the names that exist, and no directory has two names.
-//! 6. If a device failed, data that was not settled may be dropped. From then on each byte of the
+//! 6. The filesystem has a size of some moment since the last durable commit. A resize is a commit,
+//!    which writes the content of files only if it shrinks the filesystem.
+//! 7. If a device failed, data that was not settled may be dropped. From then on each byte of the
 //!    content, independently, is from some moment since the file had been settled before that. If
 //!    no error was reported before the file, or everything, was made durable, nothing was dropped.
 
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod time_line;
@@ -94,6 +97,7 @@ pub struct SyncJournal {
     /// By inode number, which may be reused.
     numbers: HashMap<InodeId, Vec<NodeId>>,
     numbered: BTreeSet<NodeId>,
+    sizes: TimeLine<Option<u64>>,
 }
 
 impl SyncJournal {
@@ -113,6 +117,7 @@ impl SyncJournal {
                 self.durable.push((now, Durable::All));
                 self.losses.retain(|_, loss| loss.is_told);
             }
+            Operation::Resize { bytes } => self.note_resize(model, *bytes),
             Operation::Replace { object, .. } => {
                 let is_file = |id: &NodeId| model.content_of_node(*id).is_some();
                 if let Some(id) = model.node(object).filter(is_file) {
@@ -218,6 +223,7 @@ impl SyncJournal {
     fn end(&mut self, model: &Model, meanwhile: OpWindow) {
         let now = self.moments.len();
         self.moments.push(meanwhile);
+        self.sizes.note(now, model.size());
         let mut names = model.names();
         let mut all: BTreeMap<NodeId, BTreeSet<Name>> = BTreeMap::new();
         for (name, id) in &names {
@@ -267,6 +273,7 @@ impl SyncJournal {
         left: &Filesystem,
     ) -> Result<()> {
         let cut = self.cut(recording, completed);
+        self.check_size(&cut, left.superblock().total_bytes)?;
         let found = Found::new(self, &cut, left, dir)?;
         found.check_entries()?;
         for (id, life) in &self.lives {

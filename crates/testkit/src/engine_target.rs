@@ -2,11 +2,16 @@
 //!
 //! 1. This module implements what Linux decides above its filesystems: the valid names of xattrs
 //!    and the inodes they apply to, the mode bits of a new directory, and numbered open files.
-//! 2. [`Actor`]s of one filesystem may run concurrently; each has its own handles.
+//! 2. [`Actor`]s of one filesystem may run concurrently; each has its own handles. One of them may
+//!    resize it.
+//! 3. After a resize, a file takes the space at the start of the device, so that the next resize
+//!    has something to relocate ([`Ballast`]).
 
+mod ballast;
 mod crowd;
 mod data;
 mod outcome;
+mod resizing;
 mod subvolumes;
 
 use std::cell::Cell;
@@ -30,8 +35,10 @@ use crate::operation::{
 use crate::target::Target;
 use crate::walk_ours;
 
+use self::ballast::Ballast;
 use self::outcome::outcome;
 
+pub use self::ballast::used_beyond;
 pub use self::crowd::{crowd_out, with_little_memory};
 pub use self::outcome::errno;
 
@@ -60,6 +67,7 @@ const PATH_MAX: usize = 4096;
 pub struct Actor {
     filesystem: Filesystem,
     handles: HashMap<u8, Handle>,
+    ballast: Ballast,
     late_errors: Cell<u64>,
 }
 
@@ -89,7 +97,8 @@ impl Actor {
     pub fn new(filesystem: &Filesystem) -> Self {
         let handles = HashMap::new();
         let late_errors = Cell::new(0);
-        Self { filesystem: filesystem.clone(), handles, late_errors }
+        let ballast = Ballast::default();
+        Self { filesystem: filesystem.clone(), handles, ballast, late_errors }
     }
 
     /// Returns how often closing a file reported that earlier data was lost: a file opened for a
@@ -154,8 +163,10 @@ impl Actor {
                 let (to, new) = self.parent(to.as_slice())?;
                 outcome(from.rename(name, &to, new, rename_mode(*kind)))
             }
+            Operation::Resize { bytes } => self.resize(*bytes),
             Operation::Commit => outcome(self.filesystem.commit()),
             Operation::Reopen => {
+                self.ballast.delete()?;
                 for (_, handle) in std::mem::take(&mut self.handles) {
                     self.note(handle.close());
                 }
@@ -456,6 +467,11 @@ impl EngineTarget {
         self.actor.as_ref().expect("it is open").sync(object, data_only)
     }
 
+    /// Deletes the file that takes the space at the start of the device.
+    pub fn delete_ballast(&mut self) -> Outcome {
+        self.actor.as_mut().expect("it is open").ballast.delete()
+    }
+
     /// Closes the filesystem cleanly.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.end()
@@ -463,15 +479,17 @@ impl EngineTarget {
 
     /// Drops everything that is not durable, as in a crash of the process.
     pub fn abandon(mut self) {
-        if let Some(Actor { filesystem, handles, .. }) = self.actor.take() {
+        if let Some(Actor { filesystem, handles, ballast, .. }) = self.actor.take() {
             filesystem.abandon();
-            drop(handles);
+            drop((handles, ballast));
         }
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        let Some(Actor { filesystem, handles, .. }) = self.actor.take() else { return Ok(()) };
-        drop(handles);
+        let Some(Actor { filesystem, handles, ballast, .. }) = self.actor.take() else {
+            return Ok(());
+        };
+        drop((handles, ballast));
         filesystem.close().context("closing")
     }
 }

@@ -4,7 +4,7 @@
 //!    error if an operation has more than one reason to fail. [`crate::operation`] has rules that
 //!    take precedence over those of Linux.
 //! 2. A failed operation changes nothing.
-//! 3. It never runs out of space, and does not support ACLs or properties.
+//! 3. It never runs out of space, whatever its size, and does not support ACLs or properties.
 //! 4. Times are known if they were set and nothing changed them since.
 
 mod attributes;
@@ -14,8 +14,10 @@ mod inode;
 mod naming;
 mod nodes;
 mod outcome;
+mod resizing;
 mod sharing;
 mod shown;
+mod sizes;
 mod subvolumes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,6 +32,8 @@ pub use content::Content;
 use inode::{Id, Inode, Node, ROOT};
 pub use nodes::{Facts, Name, NodeId, ROOT_NODE};
 pub use outcome::{Answer, End, Outcome};
+pub(crate) use sizes::SIZE_MIN;
+use sizes::Sizes;
 
 /// The bytes of a leaf that are not data of its single item: the headers of leaf and item.
 const LEAF_OVERHEAD: u32 = 101 + 25;
@@ -53,6 +57,8 @@ pub struct Model {
     next: Id,
     /// The root directory of each subvolume, and whether that is read-only.
     subvolumes: BTreeMap<Id, bool>,
+    /// `None` if it is not resized.
+    sizes: Option<Sizes>,
 }
 
 impl Model {
@@ -65,7 +71,7 @@ impl Model {
         let next = Id(ROOT.0 + 1);
         let subvolumes = [(ROOT, false)].into();
         let handles = BTreeMap::new();
-        Self { node_size, inodes, handles, next, subvolumes }
+        Self { node_size, inodes, handles, next, subvolumes, sizes: None }
     }
 
     /// Returns the maximum length of a symlink target in bytes: its inline extent fits in a leaf,
@@ -123,6 +129,7 @@ impl Model {
             | Operation::DeleteSubvolume { .. } => self.apply_to_subvolumes(operation),
             Operation::Open { path, handle } => self.open(path.as_slice(), *handle),
             Operation::Close { handle } => self.close(*handle),
+            Operation::Resize { bytes } => self.resize(*bytes),
             Operation::Commit => Ok(()),
             Operation::Reopen => {
                 self.close_all();

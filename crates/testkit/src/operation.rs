@@ -15,13 +15,16 @@
 //!    append or an allocation with EFBIG. The data of a write is not part of the operation, but
 //!    generated from its seed ([`crate::pattern`]).
 //! 6. Deleting a subvolume, also by rmdir(2), closes the handles of its files and directories.
-//! 7. The text of an operation is one line of JSON, and parses to the same operation.
+//! 7. A filesystem is resized within its device, to 256 MiB or more, in whole sectors: EINVAL below
+//!    that, EFBIG beyond the device. What is stored fits into each size that is asked for.
+//! 8. The text of an operation is one line of JSON, and parses to the same operation.
 
 mod choices;
 mod data;
 mod drivers;
 mod generator;
 mod names;
+mod resizing;
 mod shrink;
 mod subvolumes;
 
@@ -42,6 +45,7 @@ pub use subvolumes::is_answered_unlike_linux;
 /// The maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;
 
+const MIB: u64 = 1 << 20;
 /// A length larger than any for which there is space, in bytes.
 const LARGE: u64 = 1 << 20;
 
@@ -207,6 +211,9 @@ pub enum Operation {
     SetReadOnly { path: Bytes, read_only: bool },
     /// `BTRFS_IOC_SNAP_DESTROY`: deletes a subvolume with all of its files.
     DeleteSubvolume { path: Bytes },
+    /// `BTRFS_IOC_RESIZE`: sets the size of the filesystem. Everything so far is durable then; the
+    /// content of files, however, only if it shrinks.
+    Resize { bytes: u64 },
     /// Makes everything so far durable.
     Commit,
     /// Closes the filesystem cleanly and opens it again.
@@ -227,8 +234,12 @@ impl Operation {
         self
     }
 
-    /// Returns variants with a smaller length, the smallest first.
+    /// Returns variants with a smaller length, the smallest first, or with a rounder size.
     pub fn simpler(&self) -> Vec<Self> {
+        if let Self::Resize { bytes } = self {
+            let round = bytes / MIB * MIB;
+            return if round < *bytes { vec![Self::Resize { bytes: round }] } else { Vec::new() };
+        }
         let with = |length: u64| {
             let mut simpler = self.clone();
             *simpler.length()? = length;
@@ -275,7 +286,7 @@ impl Operation {
             Self::Clone { source, object, .. } | Self::Dedupe { source, object, .. } => {
                 source.path().into_iter().chain(object.path()).collect()
             }
-            Self::Close { .. } | Self::Commit | Self::Reopen => Vec::new(),
+            Self::Close { .. } | Self::Resize { .. } | Self::Commit | Self::Reopen => Vec::new(),
             other => other.object_mut().and_then(Object::path).into_iter().collect(),
         }
     }
@@ -385,9 +396,11 @@ mod tests {
 
     #[test]
     fn the_text_of_every_generated_operation_is_read_back() {
-        let operations: Vec<_> = (0..8)
-            .flat_map(|seed| Generator::new(seed, 4096).with_subvolumes(Drivers::Linux).take(500))
-            .collect();
+        let generator = |seed| {
+            let generator = Generator::new(seed, 4096).with_subvolumes(Drivers::Linux);
+            generator.with_resizing(1 << 30)
+        };
+        let operations: Vec<_> = (0..8).flat_map(|seed| generator(seed).take(500)).collect();
         let text = to_text(&operations);
         assert_eq!(text.lines().count(), operations.len());
         assert_eq!(from_text(&text).unwrap(), operations);
@@ -411,6 +424,13 @@ mod tests {
         let tmpfile = below(r#"{"tmpfile":{"dir":"","handle":3,"mode":"0600"}}"#);
         assert_eq!(tmpfile, r#"{"tmpfile":{"dir":"t1/x","handle":11,"mode":"0600"}}"#);
         assert_eq!(below(r#""commit""#), r#""commit""#);
+    }
+
+    #[test]
+    fn simpler_size_is_one_in_mebibytes() {
+        let resize = |bytes| Operation::Resize { bytes };
+        assert_eq!(resize((300 << 20) + 4095).simpler(), [resize(300 << 20)]);
+        assert_eq!(resize(300 << 20).simpler(), []);
     }
 
     #[test]

@@ -21,8 +21,8 @@ const SHOWN: usize = 20;
 
 /// A filesystem that executes operations.
 pub trait Target {
-    /// Returns whether the target answers an operation as Linux does, in the state of the model. If
-    /// it does not, the operation is left out.
+    /// Returns whether the target answers an operation as Linux does and the model knows, in the
+    /// state of the model. If it does not, the operation is left out.
     fn answers_as_linux(&self, _model: &Model, _operation: &Operation) -> bool {
         true
     }

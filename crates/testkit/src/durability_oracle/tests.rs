@@ -11,6 +11,7 @@ use userbtrfs::mkfs::{Options, make};
 use userbtrfs_sync::Arc;
 
 const MIB: u64 = 1 << 20;
+const DEVICE: u64 = 600 * MIB;
 /// The inode number of the root.
 const ROOT_NUMBER: u64 = 256;
 
@@ -24,7 +25,7 @@ struct Done {
 
 impl Done {
     fn new() -> Self {
-        let model = Model::new(4096);
+        let model = Model::new(4096).on_device(DEVICE);
         let generation = 1;
         let journal = SyncJournal::new(&model, OpWindow { before: 0, after: 0, generation });
         let mut done = Self { model, journal, generation, made: 0 };
@@ -48,7 +49,8 @@ impl Done {
     fn does(mut self, operations: &[Operation]) -> Self {
         for operation in operations {
             self.model.apply(operation).unwrap();
-            self.generation += u64::from(*operation == Operation::Commit);
+            let commits = matches!(operation, Operation::Commit | Operation::Resize { .. });
+            self.generation += u64::from(commits);
             self.journal.note(&self.model, operation, self.meanwhile());
             self.number();
         }
@@ -98,7 +100,7 @@ impl Done {
 
 /// Creates a filesystem with just these operations applied.
 fn made_by(operations: &[Operation]) -> EngineTarget {
-    let device = SparseDevice::new(128 * MIB);
+    let device = SparseDevice::new(DEVICE);
     make(&device, &Options { nodesize: 4096, ..Options::default() }).unwrap();
     let mut target = EngineTarget::on_device(Arc::new(device)).unwrap();
     for operation in operations {
@@ -229,6 +231,25 @@ fn a_commit_settles_all() {
     later.may_leave(&all);
     later.may_leave(&all[..2]);
     later.may_not_leave(&[], "[97]) is None");
+}
+
+#[test]
+fn resize_settles_its_size_and_all_but_the_contents_if_it_grows() {
+    const SHRINK: Operation = Operation::Resize { bytes: DEVICE / 2 };
+    const GROW: Operation = Operation::Resize { bytes: DEVICE };
+    let done = Done::new().does(&[create("a"), write("a", 1), SHRINK]);
+    let shrunk = [create("a"), write("a", 1), SHRINK];
+    done.may_leave(&shrunk);
+    done.may_not_leave(&[create("a"), SHRINK], "its size is 0");
+    done.may_not_leave(&shrunk[..2], "a size of 629145600");
+    // While it is in flight.
+    done.after(2, &shrunk).unwrap();
+    done.after(2, &shrunk[..2]).unwrap();
+    let done = done.does(&[write("a", 2), create("b"), GROW]);
+    done.may_leave(&[create("a"), write("a", 1), create("b")]);
+    done.may_leave(&[create("a"), write("a", 2), create("b")]);
+    done.may_not_leave(&[create("a"), write("a", 2)], "[98]) is None");
+    done.may_not_leave(&[create("a"), write("a", 1), create("b"), SHRINK], "a size of 314572800");
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl Actor {
                 let source = self.inode(&Object::Path(source.clone()))?;
                 let (dir, name) = self.parent(path.as_slice())?;
                 let source = subvolume_at(&source)?;
+                self.ballast.delete_before_snapshot(source)?;
                 outcome(dir.snapshot(name, source, *read_only).map(drop))
             }
             Operation::SetReadOnly { path, read_only } => {

@@ -124,6 +124,20 @@ fn a_file_without_a_name_lives_until_its_handle_is_closed() {
 }
 
 #[test]
+fn size_is_in_sectors_between_256_mib_and_the_device() {
+    const MIB: u64 = 1 << 20;
+    let mut model = Model::new(4096).on_device(600 * MIB);
+    let mut resize = |bytes| {
+        let end = model.apply(&Operation::Resize { bytes });
+        (end.map(drop), model.size().unwrap())
+    };
+    assert_eq!(resize(256 * MIB - 1), (Err(Errno::INVAL), 600 * MIB));
+    assert_eq!(resize(600 * MIB + 1), (Err(Errno::FBIG), 600 * MIB));
+    assert_eq!(resize(256 * MIB + 4095), (Ok(()), 256 * MIB));
+    assert_eq!(resize(600 * MIB), (Ok(()), 600 * MIB));
+}
+
+#[test]
 fn an_owner_drops_set_id_bits_of_what_is_no_directory() {
     let mut model = with(&[create("f"), mkdir("d")]);
     let mut mode_after = |name: &str, mode: u32, uid: Option<u32>, given: Option<u32>| {

@@ -13,7 +13,8 @@ use crate::random::Random;
 
 use super::choices::{Choices, Draw, is_dir, is_file, is_no_dir};
 use super::{
-    Algorithm, Attributes, Operation, RenameKind, XattrKind, data, join, names, subvolumes,
+    Algorithm, Attributes, Operation, RenameKind, XattrKind, data, join, names, resizing,
+    subvolumes,
 };
 
 pub use super::drivers::Drivers;
@@ -160,6 +161,15 @@ impl Generator {
     pub fn with_compression(mut self) -> Self {
         self.choices.algorithms = &[Algorithm::Zlib, Algorithm::Lzo, Algorithm::Zstd];
         self
+    }
+
+    /// Adds resizes. The filesystem takes all of a device of this size in bytes; half of it must be
+    /// enough for all that is stored.
+    #[must_use]
+    pub fn with_resizing(mut self, device: u64) -> Self {
+        self.kinds.extend(resizing::KINDS);
+        let model = self.choices.model.on_device(device);
+        Self { choices: Choices { model, ..self.choices }, ..self }
     }
 
     /// Returns the state after all operations drawn so far.
@@ -371,6 +381,8 @@ mod tests {
 
     use super::*;
 
+    const DEVICE: u64 = 1 << 30;
+
     #[test]
     fn a_seed_decides_everything() {
         let draw = |seed| Generator::new(seed, 4096).take(300).collect::<Vec<_>>();
@@ -383,18 +395,37 @@ mod tests {
         let mut ends: HashMap<_, HashSet<bool>> = HashMap::new();
         let mut errors = HashSet::new();
         for seed in 0..20 {
-            let mut model = Model::new(4096);
+            let mut model = Model::new(4096).on_device(DEVICE);
             let generator = Generator::new(seed, 4096).with_subvolumes(Drivers::Linux);
-            for operation in generator.take(2000) {
+            for operation in generator.with_resizing(DEVICE).take(2000) {
                 let end = model.apply(&operation);
                 ends.entry(discriminant(&operation)).or_default().insert(end.is_ok());
                 errors.extend(end.err());
             }
         }
-        assert_eq!(ends.len(), 31, "all kinds");
+        assert_eq!(ends.len(), 32, "all kinds");
         // Commits and reopenings do not fail.
-        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 29, "{ends:?}");
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 30, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
+    }
+
+    #[test]
+    fn resizes_go_up_and_down_and_are_sometimes_refused() {
+        let mut model = Model::new(4096).on_device(DEVICE);
+        let mut sizes = Vec::new();
+        let mut refused = 0;
+        for operation in Generator::new(1, 4096).with_resizing(DEVICE).take(8000) {
+            let end = model.apply(&operation);
+            match operation {
+                Operation::Resize { .. } if end.is_ok() => sizes.push(model.size().unwrap()),
+                Operation::Resize { .. } => refused += 1,
+                _ => {}
+            }
+        }
+        let shrinks = sizes.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        let grows = sizes.windows(2).filter(|pair| pair[1] > pair[0]).count();
+        assert!(refused >= 10 && shrinks >= 20 && grows >= 20, "{refused}, {shrinks}, {grows}");
+        assert!(sizes.iter().all(|size| (DEVICE / 2..=DEVICE).contains(size)), "{sizes:?}");
     }
 
     #[test]

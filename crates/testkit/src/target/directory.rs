@@ -135,6 +135,7 @@ impl Directory {
             Operation::Read { .. }
             | Operation::Clone { .. }
             | Operation::Dedupe { .. }
+            | Operation::Resize { .. }
             | Operation::Commit
             | Operation::Reopen => {
                 unreachable!("no change that is asked of a target")

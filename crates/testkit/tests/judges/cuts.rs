@@ -6,8 +6,10 @@
 //! 2. An explicit commit has everything done before it. If only one file was synced, that file and
 //!    all names are complete, and other files have content allowed by [`History`]. Files that are
 //!    overwritten in place always do.
-//! 3. The log is disabled: an fsync is a commit. [`super::fsync_cuts`] tests the log.
-//! 4. `btrfs check` accepts the result, Linux shows the same, and it can be written again.
+//! 3. Some workloads resize the filesystem. The size is that of the last resize, or of the one in
+//!    progress.
+//! 4. The log is disabled: an fsync is a commit. [`super::fsync_cuts`] tests the log.
+//! 5. `btrfs check` accepts the result, Linux shows the same, and it can be written again.
 
 use anyhow::{Context, ensure};
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
@@ -40,6 +42,8 @@ const HURRIED_FILES: usize = 1000;
 /// The number of snapshots of a workload, and of files in their source.
 const SNAPSHOTS: u32 = 5;
 const SNAPSHOT_FILES: u32 = 250;
+/// One in this many workloads resizes the filesystem.
+const RESIZED: u64 = 3;
 /// In CI, one in this many states is checked by btrfs-progs and Linux.
 const JUDGED: u64 = 10;
 /// The flag of a file that is overwritten in place (`FS_NOCOW_FL`).
@@ -54,6 +58,8 @@ struct Commit {
     superblocks: usize,
     /// The visible state.
     shown: Manifest,
+    /// The size of the filesystem in bytes.
+    size: u64,
     model: Model,
     /// The changes to files since all of them were durable; `None` if all are.
     since: Option<Since>,
@@ -61,8 +67,8 @@ struct Commit {
 
 struct Since {
     history: History,
-    /// The file that was synced.
-    synced: FileId,
+    /// The file that was synced, if the commit is for a sync.
+    synced: Option<FileId>,
 }
 
 /// A recording, and the state at each commit.
@@ -77,11 +83,12 @@ struct Workload {
 impl Workload {
     fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
         let mut writer = Writer::new(made, base, seed);
-        let mut operations = Generator::new(seed, made.options.nodesize)
+        let generator = Generator::new(seed, made.options.nodesize)
             .with_subvolumes(Drivers::Ours)
             .without_copies_of_deleted_files()
             .with_compression()
             .commit_every(0);
+        let mut operations = made.resizing(generator);
         for _ in 0..COMMITS {
             for operation in operations.by_ref().take(OPERATIONS) {
                 assert!(!matches!(operation, Operation::Commit | Operation::Reopen));
@@ -110,6 +117,20 @@ impl Workload {
         (shown, shown)
     }
 
+    /// Checks that the size is that of a commit, or the one before while it is in progress.
+    fn check_size(&self, index: usize, state: &State, size: u64) -> anyhow::Result<()> {
+        let commit = &self.commits[index];
+        let is_durable = commit.end <= state.completed;
+        let before = index.checked_sub(1).filter(|_| !is_durable);
+        let may_be = before.map(|before| self.commits[before].size);
+        ensure!(
+            size == commit.size || Some(size) == may_be,
+            "a size of {size}, not {} or {may_be:?}",
+            commit.size
+        );
+        Ok(())
+    }
+
     /// Checks that the visible state is that of a commit.
     fn check(&self, commit: &Commit, shown: &Manifest, opened: &Filesystem) -> anyhow::Result<()> {
         let ignored = if commit.since.is_some() { LATE } else { &[] };
@@ -128,7 +149,7 @@ impl Workload {
             };
             match &commit.since {
                 _ if in_place(entry) => check(&self.ever)?,
-                Some(Since { synced, .. }) if *synced == id => {
+                Some(Since { synced, .. }) if *synced == Some(id) => {
                     let content = commit.model.content_of(id);
                     ensure!(entry.size == content.size(), "{}: its size", entry.path);
                     ensure!(entry.content == Some(content.digest()), "{}: synced", entry.path);
@@ -172,7 +193,7 @@ impl Writer {
         let target = EngineTarget::with_options(device.clone(), &options).unwrap();
         let history = History::default();
         let ever = History::default();
-        let model = Model::new(made.options.nodesize);
+        let model = made.model();
         let mut writer = Self { device, target, model, history, ever, commits: Vec::new() };
         let shown = writer.target.manifest();
         writer.note(shown, None);
@@ -180,6 +201,7 @@ impl Writer {
     }
 
     fn step(&mut self, operation: &Operation) {
+        let size = self.model.size();
         let ended = self.model.apply(operation);
         let is_commit = matches!(operation, Operation::Snapshot { .. }) && ended.is_ok();
         let found = self.target.apply(operation);
@@ -191,14 +213,24 @@ impl Writer {
             self.note(shown, None);
             self.history = History::from(&self.model);
         }
+        if matches!(operation, Operation::Resize { .. }) && ended.is_ok() {
+            self.note_resize(self.model.size() < size);
+        }
         let synced = operation.object().and_then(|object| self.model.file_id(&object));
-        match synced {
-            Some(synced) if matches!(operation, Operation::Sync { .. }) => {
-                let history = self.history.clone();
-                let shown = self.target.manifest();
-                self.note(shown, Some(Since { history, synced }));
-            }
-            _ => {}
+        if synced.is_some() && matches!(operation, Operation::Sync { .. }) {
+            let history = self.history.clone();
+            let shown = self.target.manifest();
+            self.note(shown, Some(Since { history, synced }));
+        }
+    }
+
+    /// Records a resize: the content of files is durable, too, if the filesystem shrank.
+    fn note_resize(&mut self, has_shrunk: bool) {
+        let history = (!has_shrunk).then(|| self.history.clone());
+        let shown = self.target.manifest();
+        self.note(shown, history.map(|history| Since { history, synced: None }));
+        if has_shrunk {
+            self.history = History::from(&self.model);
         }
     }
 
@@ -216,7 +248,8 @@ impl Writer {
         let superblocks = superblocks(&log);
         if self.commits.last().is_none_or(|last| last.superblocks < superblocks) {
             let model = self.model.clone();
-            self.commits.push(Commit { end, superblocks, shown, model, since });
+            let size = self.target.filesystem().superblock().total_bytes;
+            self.commits.push(Commit { end, superblocks, shown, size, model, since });
         }
     }
 }
@@ -228,6 +261,7 @@ fn a_cut_leaves_one_commit_or_the_next() {
     let linux = Linux::lock().unwrap();
     let count = if is_torture() { usize::MAX } else { 24 };
     for (made, seed) in kinds().into_iter().zip(seed..) {
+        let made = if seed.is_multiple_of(RESIZED) { made.to_resize() } else { made };
         let base = made.image();
         let workload = Workload::new(&made, &base, seed);
         let mut judge = Judge { linux: &linux, made: &made, random: Random::new(seed) };
@@ -266,7 +300,8 @@ fn hurried(made: &Made, seed: u64) -> Workload {
         let log = device.log();
         let model = Model::new(made.options.nodesize);
         let superblocks = superblocks(&log);
-        commits.push(Commit { end: log.len(), superblocks, shown, model, since: None });
+        let size = made.len;
+        commits.push(Commit { end: log.len(), superblocks, shown, size, model, since: None });
     }
     let given_back = filesystem.stats().discards;
     filesystem.abandon();
@@ -332,7 +367,8 @@ fn with_snapshots(made: &Made, seed: u64) -> Workload {
         let end = log.len();
         let superblocks = superblocks(&log);
         assert!(commits.last().is_none_or(|last| last.superblocks + 1 == superblocks));
-        commits.push(Commit { end, superblocks, shown, model, since: None });
+        let size = made.len;
+        commits.push(Commit { end, superblocks, shown, size, model, since: None });
     };
     note();
     let root = filesystem.root();
@@ -422,9 +458,12 @@ impl Judge<'_> {
         let opened = open_device(device).unwrap_or_else(|error| panic!("{what}: {error}"));
         let shown = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         let (first, last) = workload.may_show(state, is_prefix);
-        let commits = &workload.commits[first..=last];
-        let check = |commit| workload.check(commit, &shown, &opened);
-        if let Some(Err(error)) = commits.iter().map(check).reduce(Result::or) {
+        let size = opened.superblock().total_bytes;
+        let check = |index| {
+            workload.check_size(index, state, size)?;
+            workload.check(&workload.commits[index], &shown, &opened)
+        };
+        if let Some(Err(error)) = (first..=last).map(check).reduce(Result::or) {
             panic!("{what}: not commit {first} to {last}: {error:#}");
         }
         if is_torture() || self.random.one_in(JUDGED) {

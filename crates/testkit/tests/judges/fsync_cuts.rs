@@ -8,7 +8,8 @@
 //! 4. All this also holds if block groups are created that no superblock refers to yet.
 //! 5. Every third sequence has subvolumes and snapshots. A snapshot commits everything; after a
 //!    subvolume is created, renamed or deleted, an fsync uses no log until the transaction ends.
-//! 6. A failing sequence is shrunk and printed.
+//! 6. Some sequences resize the filesystem, which is a commit, too.
+//! 7. A failing sequence is shrunk and printed.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,6 @@ use userbtrfs_testkit::durability_oracle::{OpWindow, SyncJournal};
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::Linux;
 use userbtrfs_testkit::manifest::{Bytes, Time};
-use userbtrfs_testkit::model::Model;
 use userbtrfs_testkit::operation::{Operation, split};
 use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::skip_unless_linux;
@@ -38,6 +38,8 @@ const STATES_FOR_LINUX: usize = 6;
 const REMOVED: u64 = 16;
 /// One in this many sequences has subvolumes.
 const WITH_SUBVOLUMES: u64 = 3;
+/// One in this many sequences resizes the filesystem.
+const RESIZED: u64 = 10;
 /// The number of nodes by which the root tree of a filesystem that had subvolumes may be larger: it
 /// has items of two more trees, so that its leaf of 4 KiB may be split.
 const ROOT_NODES: u64 = 2;
@@ -68,7 +70,7 @@ fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
 pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(&base.image));
     let mut target = EngineTarget::with_options(device.clone(), options)?;
-    let mut model = Model::new(base.made.options.nodesize);
+    let mut model = base.made.model();
     let meanwhile = |target: &EngineTarget, before| {
         let generation = target.filesystem().superblock().generation;
         OpWindow { before, after: device.count(), generation }
@@ -85,11 +87,13 @@ pub(crate) fn act_with(options: &OpenOptions, base: &Base, steps: &[Step]) -> Re
         match one {
             Step::Do(operation) => {
                 let subvolumes = model.named_subvolumes();
+                let size = model.size();
                 step(&mut target, &mut model, operation, index)
                     .map_err(|mismatch| anyhow!("{mismatch}"))?;
                 let is_changed = model.named_subvolumes() != subvolumes;
                 let is_snapshot = matches!(operation, Operation::Snapshot { .. }) && is_changed;
-                ensure!(!is_snapshot || generation(&target) > committed, "no commit: {one}");
+                let is_commit = is_snapshot || model.size() != size;
+                ensure!(!is_commit || generation(&target) > committed, "no commit: {one}");
                 has_subvolumes |= is_changed;
                 if is_changed && !is_snapshot {
                     changed = Some(generation(&target));
@@ -210,14 +214,24 @@ fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
     sequence.tell(seed, &steps, &error)
 }
 
+/// Returns the sequence of a seed, for some seeds one that `with_subvolumes` creates.
+fn sequence(seed: u64, with_subvolumes: fn(u64) -> Sequence) -> Sequence {
+    let new = if seed % RESIZED == 1 {
+        Sequence::with_resizing
+    } else if seed.is_multiple_of(WITH_SUBVOLUMES) {
+        with_subvolumes
+    } else {
+        Sequence::new
+    };
+    new(seed)
+}
+
 #[test]
 fn fsynced_files_are_kept_by_a_cut() {
     skip_unless_linux!();
     let count = if is_torture() { 1_000_000 } else { 20_000 };
     by_seeds(seed(), count, |seed| {
-        let has_subvolumes = seed.is_multiple_of(WITH_SUBVOLUMES);
-        let new = if has_subvolumes { Sequence::with_subvolumes } else { Sequence::new };
-        let sequence = new(seed);
+        let sequence = sequence(seed, Sequence::with_subvolumes);
         let judged = caught(|| run(sequence.base, &sequence.steps, seed, STATES));
         judged.map_err(|error| told(&sequence, seed, &error))
     });
@@ -250,9 +264,7 @@ fn linux_replays_what_we_replay_of_a_cut() {
     let linux = Linux::lock().unwrap();
     let mut judged = 0;
     for seed in first.. {
-        let has_subvolumes = seed.is_multiple_of(WITH_SUBVOLUMES);
-        let new = if has_subvolumes { Sequence::with_subvolumes_to_check } else { Sequence::new };
-        let mut sequence = new(seed);
+        let mut sequence = sequence(seed, Sequence::with_subvolumes_to_check);
         if seed.is_multiple_of(LONG_FOR_LINUX) {
             sequence = sequence.with_long_files(LONG_FILES);
         }

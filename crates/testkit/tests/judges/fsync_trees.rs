@@ -12,7 +12,8 @@
 //!    result.
 //! 5. Some states are replayed by Linux as well, with the same result, and checked by `btrfs
 //!    check`.
-//! 6. Syncs of several subvolumes that wait for one log commit share the next one, and its
+//! 6. Some filesystems are resized by the operations in one of the trees.
+//! 7. Syncs of several subvolumes that wait for one log commit share the next one, and its
 //!    superblock.
 
 use std::fmt;
@@ -82,8 +83,7 @@ const BLOCK: usize = 4096;
 
 /// A filesystem made by Linux.
 struct Base {
-    name: &'static str,
-    nodesize: u32,
+    made: Made,
     image: SparseImage,
     /// The state of each tree.
     models: Vec<Model>,
@@ -97,13 +97,15 @@ fn bases() -> &'static [Base] {
             Made::new("default", 192 * MIB, nodes(16384)),
             Made::new("4k nodes", 192 * MIB, nodes(4096)),
             Made::by_progs("hole items", 192 * MIB, nodes(4096), &["-O", "^no-holes"]),
+            Made::new("resized", 192 * MIB, nodes(4096)).to_resize(),
         ];
         let linux = Linux::lock().unwrap();
-        let make = |(seed, made): (u64, &Made)| {
+        let make = |(seed, made): (u64, Made)| {
+            let name = made.name;
             let base = Base::made_by_linux(&linux, made, seed);
-            base.unwrap_or_else(|error| panic!("{}: {error:#}", made.name))
+            base.unwrap_or_else(|error| panic!("{name}: {error:#}"))
         };
-        (1..).zip(&made).map(make).collect()
+        (1..).zip(made).map(make).collect()
     })
 }
 
@@ -161,21 +163,21 @@ impl Making<'_> {
 }
 
 impl Base {
-    fn made_by_linux(linux: &Linux, made: &Made, seed: u64) -> Result<Self> {
-        let nodesize = made.options.nodesize;
+    fn made_by_linux(linux: &Linux, made: Made, seed: u64) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("image");
         made.image().write_to(&file)?;
         let mount = linux.mount(&file, "noatime,subvolid=5")?;
-        let models = make_trees(&mount, nodesize, seed)?;
+        let models = make_trees(&mount, &made, seed)?;
         drop(mount);
         linux.assert_no_complaints()?;
-        Ok(Self { name: made.name, nodesize, image: SparseImage::from_file(&file)?, models })
+        Ok(Self { made, image: SparseImage::from_file(&file)?, models })
     }
 }
 
-fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
-    let empty = |name| Making { mount, name, model: Model::new(nodesize) };
+fn make_trees(mount: &Mount, made: &Made, seed: u64) -> Result<Vec<Model>> {
+    let nodesize = made.options.nodesize;
+    let empty = |name| Making { mount, name, model: made.model() };
     let [top, first, second, third] = TREES;
     let mut top = empty(top);
     let mut first = empty(first);
@@ -241,9 +243,10 @@ impl Sequence {
         let mut random = Random::new(seed);
         let bases = bases();
         let base = &bases[random.index(bases.len())];
+        let nodesize = base.made.options.nodesize;
         let mut trees: Vec<_> = (0..CHANGED as u64)
             .map(|tree| {
-                let generator = Generator::new(seed ^ (tree << 32), base.nodesize).commit_every(0);
+                let generator = Generator::new(seed ^ (tree << 32), nodesize).commit_every(0);
                 let is_crowded = !random.one_in(3);
                 let generator = if is_crowded { generator.crowded() } else { generator };
                 let generator = if has_subvolumes(seed) {
@@ -251,7 +254,8 @@ impl Sequence {
                 } else {
                     generator
                 };
-                generator.on(base.models[usize::try_from(tree).unwrap()].clone())
+                let generator = generator.on(base.models[usize::try_from(tree).unwrap()].clone());
+                if tree == 0 { base.made.resizing(generator) } else { generator }
             })
             .collect();
         let sync_every = 2 + random.below(4);
@@ -298,7 +302,7 @@ impl Sequence {
 
     fn tell(&self, seed: u64, steps: &[Placed], error: &str) -> String {
         let lines: Vec<_> = steps.iter().map(ToString::to_string).collect();
-        format!("seed {seed}, {}: {error}\n{}", self.base.name, lines.join("\n"))
+        format!("seed {seed}, {}: {error}\n{}", self.base.made.name, lines.join("\n"))
     }
 }
 
@@ -431,6 +435,10 @@ impl Acting {
                 let ended = do_to(&mut self.target, &placed);
                 ensure!(ended == expected, "{ended:?}, not {expected:?}");
                 let meanwhile = self.meanwhile(before);
+                if matches!(operation, Operation::Resize { .. }) {
+                    self.note_resize(tree, operation, meanwhile);
+                    return Ok(());
+                }
                 if matches!(operation, Operation::Snapshot { .. }) && ended.is_ok() {
                     for (model, journal) in self.models.iter().zip(&mut self.journals) {
                         journal.note(model, &Operation::Commit, meanwhile);
@@ -456,6 +464,18 @@ impl Acting {
         self.note_nothing(before, Some(tree));
         self.number(tree);
         Ok(())
+    }
+
+    /// Records a resize in the journals of all trees; the model of `tree` has it.
+    fn note_resize(&mut self, tree: usize, operation: &Operation, meanwhile: OpWindow) {
+        let all = self.models.iter_mut().zip(&mut self.journals).enumerate();
+        for (other, (model, journal)) in all {
+            if other != tree {
+                // It may be refused, as in that tree.
+                let _ended = model.apply(operation);
+            }
+            journal.note(model, operation, meanwhile);
+        }
     }
 }
 
@@ -572,8 +592,8 @@ fn linux_replays_what_we_replay_of_subvolumes_that_share() {
     for seed in first.. {
         let sequence = Sequence::new(seed);
         let acted = act(sequence.base, &sequence.steps).unwrap();
-        // After a change of subvolumes an fsync commits.
-        let is_plain = !has_subvolumes(seed);
+        // After a change of subvolumes an fsync commits, and a resize makes block groups.
+        let is_plain = !has_subvolumes(seed) && !sequence.base.made.is_resized();
         groups += if is_plain { acted.groups } else { 0 };
         for state in chosen(&acted.recording, seed, STATES_FOR_LINUX) {
             let both = || {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use userbtrfs::mkfs::Options;
+use userbtrfs::mkfs::{Options, Profile};
 use userbtrfs::{Filesystem, OpenOptions};
 use userbtrfs_testkit::devices::SparseImage;
 use userbtrfs_testkit::durability_oracle::SyncJournal;
@@ -81,6 +81,10 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    fn new(made: Made, memory: u64, compress: Option<&'static str>) -> Self {
+        Self { image: made.image(), made, memory, compress }
+    }
+
     /// Returns the options for opening it.
     pub(crate) fn options(&self) -> OpenOptions {
         OpenOptions::new().memory(self.memory).compress(self.compress.map(forced)).clone()
@@ -91,7 +95,6 @@ impl Base {
 fn bases() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| {
-        let nodes = |nodesize| Options { nodesize, ..Options::default() };
         let holes = |name| Made::by_progs(name, 128 * MIB, nodes(4096), &["-O", "^no-holes"]);
         let kinds = [
             (Made::new("default", 128 * MIB, Options::default()), 64 * MIB, None),
@@ -102,35 +105,58 @@ fn bases() -> &'static [Base] {
             (Made::new("lzo, 4k nodes", 128 * MIB, nodes(4096)), 4 * MIB, Some("lzo")),
             (Made::new("zstd, mixed", 128 * MIB, Options::mixed()), 64 * MIB, Some("zstd:-5")),
         ];
-        let base = |(made, memory, compress): (Made, u64, _)| Base {
-            image: made.image(),
-            made,
-            memory,
-            compress,
-        };
-        kinds.map(base).into()
+        kinds.map(|(made, memory, compress)| Base::new(made, memory, compress)).into()
     })
+}
+
+/// Returns the kinds of filesystems for sequences that resize them.
+fn bases_to_resize() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let of = |name, options| Made::new(name, 128 * MIB, options).to_resize();
+        let twice = Options { data: Profile::Dup, ..nodes(4096) };
+        let kinds = [
+            (of("default, resized", Options::default()), 64 * MIB, None),
+            (of("4k nodes, resized", nodes(4096)), 4 * MIB, None),
+            (of("mixed, resized", Options::mixed()), 64 * MIB, None),
+            (of("zstd, data twice, resized", twice), 4 * MIB, Some("zstd:-5")),
+        ];
+        kinds.map(|(made, memory, compress)| Base::new(made, memory, compress)).into()
+    })
+}
+
+fn nodes(nodesize: u32) -> Options {
+    Options { nodesize, ..Options::default() }
 }
 
 impl Sequence {
     /// Creates a short sequence.
     pub(crate) fn new(seed: u64) -> Self {
-        Self::of(seed, Self::short, |generator| generator)
+        Self::of(bases(), seed, Self::short, |generator| generator)
     }
 
     /// Creates a sequence of `length` steps.
     pub(crate) fn long(seed: u64, length: usize) -> Self {
-        Self::of(seed, |_| length, |generator| generator)
+        Self::of(bases(), seed, |_| length, |generator| generator)
     }
 
     /// Creates a short sequence that has subvolumes and snapshots.
     pub(crate) fn with_subvolumes(seed: u64) -> Self {
-        Self::of(seed, Self::short, |generator| generator.with_subvolumes(Drivers::Ours))
+        let with = |generator: Generator| generator.with_subvolumes(Drivers::Ours);
+        Self::of(bases(), seed, Self::short, with)
     }
 
     /// Creates a short sequence with subvolumes whose cuts `btrfs check` accepts.
     pub(crate) fn with_subvolumes_to_check(seed: u64) -> Self {
-        Self::of(seed, Self::short, |generator| {
+        Self::of(bases(), seed, Self::short, |generator| {
+            generator.with_subvolumes(Drivers::Ours).without_copies_of_deleted_files()
+        })
+    }
+
+    /// Creates a short sequence with subvolumes that resizes the filesystem, and whose cuts `btrfs
+    /// check` accepts.
+    pub(crate) fn with_resizing(seed: u64) -> Self {
+        Self::of(bases_to_resize(), seed, Self::short, |generator| {
             generator.with_subvolumes(Drivers::Ours).without_copies_of_deleted_files()
         })
     }
@@ -140,19 +166,19 @@ impl Sequence {
     }
 
     fn of(
+        bases: &'static [Base],
         seed: u64,
         length: impl FnOnce(&mut Random) -> usize,
         with: impl FnOnce(Generator) -> Generator,
     ) -> Self {
         let mut random = Random::new(seed);
-        let bases = bases();
         let base = &bases[random.index(bases.len())];
         let commits = [0, 15, 40][random.index(3)];
         let mut generator = Generator::new(seed, base.made.options.nodesize).commit_every(commits);
         if !random.one_in(4) {
             generator = generator.crowded();
         }
-        let mut generator = with(generator);
+        let mut generator = base.made.resizing(with(generator));
         let sync_every = 2 + random.below(8);
         let length = length(&mut random);
         let mut steps = Vec::new();

@@ -7,11 +7,16 @@ use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
 use userbtrfs::{BlockGroupFlags, Compress, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_testkit::devices::{SparseDevice, SparseImage};
 use userbtrfs_testkit::linux::{btrfs_check, run};
+use userbtrfs_testkit::model::Model;
+use userbtrfs_testkit::operation::Generator;
 use userbtrfs_testkit::random::Random;
 
 use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
+/// The size of a device on which random operations resize the filesystem, in bytes: half of it is
+/// enough for their files, and more than the least size.
+const LEN_TO_RESIZE: u64 = 560 * MIB;
 
 /// A kind of filesystem.
 #[derive(Clone)]
@@ -46,6 +51,26 @@ impl Made {
     /// Returns the kind with another size.
     pub(crate) fn of_length(&self, len: u64) -> Self {
         Self { len, ..self.clone() }
+    }
+
+    /// Returns the kind with a size that random operations change.
+    pub(crate) fn to_resize(&self) -> Self {
+        self.of_length(LEN_TO_RESIZE)
+    }
+
+    /// Returns whether random operations change its size.
+    pub(crate) fn is_resized(&self) -> bool {
+        self.len == LEN_TO_RESIZE
+    }
+
+    /// Returns a generator with resizes, if these operations change the size.
+    pub(crate) fn resizing(&self, generator: Generator) -> Generator {
+        if self.is_resized() { generator.with_resizing(self.len) } else { generator }
+    }
+
+    /// Returns the model of the empty filesystem.
+    pub(crate) fn model(&self) -> Model {
+        Model::new(self.options.nodesize).on_device(self.len)
     }
 
     /// Returns an empty filesystem, in memory.

@@ -27,6 +27,8 @@ use super::{assert_same, is_torture, open, open_device, seed};
 
 /// The image is checked at one in this many commits and reopenings.
 const JUDGED: u64 = 4;
+/// One in this many sequences resizes the filesystem.
+const RESIZED: u64 = 3;
 /// Inodes are evicted before one in this many operations.
 const SQUEEZED: u64 = 60;
 
@@ -54,8 +56,11 @@ impl Judged {
     fn judge(&mut self) {
         let image = self.device.image();
         check_image(self.name, &image);
-        let left = walk_ours::walk(&open_device(Arc::new(image.to_device())).unwrap()).unwrap();
-        assert_same(self.name, &self.inner.manifest(), &left);
+        let left = open_device(Arc::new(image.to_device())).unwrap();
+        let shown = walk_ours::walk(&left).unwrap();
+        assert_same(self.name, &self.inner.manifest(), &shown);
+        let size = self.inner.filesystem().superblock().total_bytes;
+        assert_eq!(left.superblock().total_bytes, size, "{}", self.name);
     }
 }
 
@@ -98,9 +103,9 @@ fn ours_answers_as_the_model_does() {
     let length = length(300, 2000);
     // All seeds differ.
     for (made, seed) in kinds().iter().zip((seed..).step_by(1000)) {
-        let image = made.image();
+        let to_resize = made.to_resize();
         for seed in seed..seed + rounds {
-            run_on(made, &image, seed, length);
+            run_on(if seed.is_multiple_of(RESIZED) { &to_resize } else { made }, seed, length);
         }
     }
 }
@@ -109,17 +114,21 @@ fn length(ci: usize, torture: usize) -> usize {
     if is_torture() { torture } else { ci }
 }
 
-fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
+fn run_on(made: &Made, seed: u64, length: usize) {
+    let image = made.image();
     let node_size = made.options.nodesize;
     let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Ours);
-    let mut operations: Vec<_> =
-        generator.with_compression().commit_every(40).take(length).collect();
+    let generator = made.resizing(generator.with_compression().commit_every(40));
+    let mut operations: Vec<_> = generator.take(length).collect();
     operations.push(Operation::Reopen);
     let run = |list: &[Operation]| -> Result<(), Mismatch> {
-        let mut target = Judged::new(made, image, seed);
-        target::run(&mut target, &mut Model::new(node_size), list)?;
+        let mut target = Judged::new(made, &image, seed);
+        let mut model = made.model();
+        target::run(&mut target, &mut model, list)?;
         target.inner.reopen();
         target.judge();
+        let size = target.inner.filesystem().superblock().total_bytes;
+        assert_eq!(Some(size), model.size(), "{}", made.name);
         target.inner.close().unwrap();
         Ok(())
     };
@@ -169,8 +178,10 @@ fn linux_and_ours_take_turns() {
     for seed in seed..seed + rounds {
         for (made, seed) in kinds.iter().zip((seed..).step_by(1000)) {
             let node_size = made.options.nodesize;
+            let to_resize = made.to_resize();
+            let made = if seed.is_multiple_of(RESIZED) { &to_resize } else { made };
             let generator = Generator::new(seed, node_size).with_subvolumes(Drivers::Ours);
-            let operations = generator.take(3 * TURN).enumerate();
+            let operations = made.resizing(generator).take(3 * TURN).enumerate();
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
             let image = made.image();
@@ -198,7 +209,7 @@ fn take_turns(
     let folder = tempfile::tempdir().unwrap();
     let file: PathBuf = folder.path().join("image");
     image.write_to(&file).unwrap();
-    let mut model = Model::new(made.options.nodesize);
+    let mut model = made.model();
     let mut done = 0;
     for turn in steps.chunk_by(|a, b| a.0 == b.0) {
         match turn[0].0 {

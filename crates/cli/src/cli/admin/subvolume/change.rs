@@ -151,6 +151,8 @@ pub(super) fn set_default(global: &Global, args: &SetDefaultArgs) -> Result<Exit
 /// Sets the default subvolume, by its id or its path in the filesystem.
 pub(in crate::cli) fn set_default_to(filesystem: &Filesystem, subvolume: &OsStr) -> Result<()> {
     let id = match subvolume.to_str().and_then(|text| text.parse().ok()) {
+        // As BTRFS_IOC_DEFAULT_SUBVOL.
+        Some(0) => TreeId::FS,
         Some(id) => TreeId(id),
         None => subvolume_at(filesystem, subvolume)?.id,
     };
