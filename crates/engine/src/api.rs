@@ -43,7 +43,9 @@ pub use crate::data::{Allocate, Deduped, Defragment};
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::inode::EMPTY_DIR;
 pub use crate::inode::Membership;
-pub use crate::log::{IncompleteFile, Replayed, SkippedItem, SyncOutcome, SyncRecord, SyncStats};
+pub use crate::log::{
+    IncompleteFile, ReplayProgress, Replayed, SkippedItem, SyncOutcome, SyncRecord, SyncStats,
+};
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
 pub use extent_sharing::{ExtentSharing, FileUse, SharedRange};
@@ -63,7 +65,9 @@ pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::{Compression, CompressionMethod, MethodError};
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Region, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
-pub use userbtrfs_transaction::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};
+pub use userbtrfs_transaction::{
+    CommitTrigger, Commits, Discards, FullCommitReason, LogStats, RelocationStats,
+};
 #[cfg(feature = "experiments")]
 pub use userbtrfs_transaction::{Experiment, NoSuchExperiment};
 pub use userbtrfs_volume::{MirrorStats, Warning};

@@ -22,7 +22,7 @@ mod sync;
 mod sync_stats;
 mod trace;
 
-pub use replay::{IncompleteFile, Replayed, SkippedItem};
+pub use replay::{IncompleteFile, ReplayProgress, Replayed, SkippedItem};
 pub(crate) use replay::{ReplayOptions, discard, is_pending, may_be_hidden, replay};
 pub(crate) use sync::Log;
 pub use sync_stats::SyncStats;

@@ -175,6 +175,14 @@ impl Mounted {
         self.served.leave_group();
     }
 
+    /// Waits until it is unmounted or stopped, and makes everything durable: what [`Mounted::end`]
+    /// does that takes long, which returns the error of this, too.
+    pub fn finish(&self) {
+        // `end` returns the same error.
+        let _ = self.session.wait();
+        self.served.finish();
+    }
+
     /// Waits until it is unmounted or stopped, makes everything durable, and closes.
     pub fn end(self) -> Result<(), EndError> {
         let ended = self.session.wait();

@@ -56,7 +56,7 @@ pub use manager::TransactionManager;
 pub use options::TransactionOptions;
 pub use range_set::{Coalesced, RangeSet};
 pub use refs::FileExtentRef;
-pub use relocate::AddressEpoch;
+pub use relocate::{AddressEpoch, RelocationStats};
 pub use roots::TreeRoots;
 pub use space::discard::Discards;
 pub use space::high_water::HighWaterRise;

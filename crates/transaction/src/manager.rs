@@ -30,7 +30,7 @@ use crate::log::{
 use crate::mountable;
 use crate::options::TransactionOptions;
 use crate::refs::{self, FileExtentRef};
-use crate::relocate::{AddressEpoch, GroupRelocator, PendingRelocation};
+use crate::relocate::{AddressEpoch, GroupRelocator, PendingRelocation, RelocationStats};
 use crate::roots::TreeRoots;
 use crate::space::discard::{Discarder, Discards};
 use crate::space::file_data::FileData;
@@ -512,10 +512,21 @@ impl TransactionManager {
             pending: &self.relocation,
         };
         self.space().set_limit(len);
-        while let Some(&start) = self.space().groups_beyond(len).last() {
-            relocator.relocate(start)?;
-        }
-        Ok(())
+        let relocate_all = || {
+            while let Some(&start) = self.space().groups_beyond(len).last() {
+                self.relocation.set_left(self.space().used_beyond(len));
+                relocator.relocate(start)?;
+            }
+            Ok(())
+        };
+        let relocated = relocate_all();
+        self.relocation.set_left(0);
+        relocated
+    }
+
+    /// Returns the counters of relocations.
+    pub fn relocation_stats(&self) -> RelocationStats {
+        self.relocation.stats()
     }
 
     /// Returns the present epoch of the addresses of data; `None` while data is being relocated. An

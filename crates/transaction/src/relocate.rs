@@ -22,6 +22,7 @@
 
 mod epoch;
 mod group;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -47,6 +48,7 @@ use crate::units::VERIFIED;
 
 pub use epoch::AddressEpoch;
 pub(crate) use group::GroupRelocator;
+pub use stats::RelocationStats;
 
 /// The most extents and tree blocks that one commit moves.
 const PART_EXTENTS: usize = 1 << 16;
@@ -92,6 +94,7 @@ pub(crate) struct PendingRelocation {
 struct State {
     request: Option<Request>,
     outcome: Option<Outcome>,
+    stats: RelocationStats,
 }
 
 /// References that are being moved. The next epoch begins when this is dropped, and so after the
@@ -116,6 +119,15 @@ impl PendingRelocation {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().request.is_none()
+    }
+
+    pub(crate) fn stats(&self) -> RelocationStats {
+        self.state.lock().stats
+    }
+
+    /// Sets the bytes that are left to be moved.
+    pub(crate) fn set_left(&self, bytes: u64) {
+        self.state.lock().stats.left = bytes;
     }
 
     /// Returns the present epoch; `None` while references are being moved.
@@ -424,6 +436,11 @@ struct Part {
 }
 
 impl Part {
+    /// Returns the number of its tree blocks.
+    fn blocks(&self) -> u64 {
+        (self.count - self.data.len()) as u64
+    }
+
     /// Returns the first part of a range, of at most `most` extents and tree blocks, and of few
     /// bytes of data; `None` if there is nothing in the range.
     fn first(

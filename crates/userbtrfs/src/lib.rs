@@ -201,8 +201,8 @@ pub mod admin {
     pub use userbtrfs_engine::api::{
         CacheStats, CommitTrigger, Commits, DirtyStats, Discards, ExtentSharing, FileUse,
         FullCommitReason, ImageLength, IncompleteFile, LogStats, MirrorStats, NewSize, PendingLog,
-        Replayed, SharedRange, Shutdown, SkippedItem, SpaceUse, StatFs, Stats, SubvolumeInfo,
-        SyncOutcome, SyncRecord, SyncStats, TreeId, Usage, Warning,
+        RelocationStats, ReplayProgress, Replayed, SharedRange, Shutdown, SkippedItem, SpaceUse,
+        StatFs, Stats, SubvolumeInfo, SyncOutcome, SyncRecord, SyncStats, TreeId, Usage, Warning,
     };
 }
 

@@ -12,7 +12,7 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DirectIo, Global, RootArgs};
 use super::globs;
-use super::host::meter::{close_watched, watch_time};
+use super::host::meter::{close_watched, open_watched};
 use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
 use super::quoted::QuotedWords;
 use super::report::warn;
@@ -76,8 +76,9 @@ impl Session {
         if access == Access::Read {
             wait_until_closing(&root.image.image);
         }
-        let open = || retry(|| options.open(&root.image.image), is_open_elsewhere);
-        let opened = watch_time(global, "opening", open);
+        let opened = open_watched(global, options, |options| {
+            retry(|| options.open(&root.image.image), is_open_elsewhere)
+        });
         let filesystem = opened.map_err(|error| root.image.explain(error))?;
         for warning in filesystem.warnings() {
             warn(global, &format!("{name}: {warning}"));

@@ -197,7 +197,7 @@ import socket, sys
 asked = socket.socket(socket.AF_UNIX)
 asked.connect(sys.argv[1])
 try:
-    asked.sendall(b'stats\0\0')
+    asked.sendall(b'1\0stats\0')
     print('answered' if asked.recv(1) else 'closed')
 except ConnectionError:
     print('closed')

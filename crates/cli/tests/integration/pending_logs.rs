@@ -9,7 +9,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use userbtrfs::device::{Device, MemoryDevice};
-use userbtrfs::{Error, Filesystem, ItemKind, Key, Logical, OpenOptions, PendingLog, TreeId};
+use userbtrfs::{
+    Error, Filesystem, ItemKind, Key, Logical, OpenOptions, PendingLog, ReplayProgress, TreeId,
+};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{Expectation, RootItem, dir_entries};
 use userbtrfs_image_builder::{ImageEditor, RawBlock, field, put_u64};
@@ -296,6 +298,37 @@ fn unreadable_leaf_is_skipped() {
     let opened = write_and_reopen(&editor, PendingLog::Salvage).unwrap();
     let names = shown(&opened).unwrap().keys().filter(|path| path.starts_with(b"/logged/")).count();
     assert!((350..400).contains(&names), "{names} of 400 files");
+}
+
+#[test]
+fn progress_of_a_replay_ends_at_the_size_of_the_logs() {
+    for (name, _) in DAMAGED {
+        let mut editor = golden(name);
+        let (_, logs) = log_leaves(&editor);
+        let size = logs.len() as u64 * u64::from(editor.geometry().nodesize);
+        let progress = Arc::new(ReplayProgress::default());
+        let counted = || (progress.replayed(), progress.total());
+        let mut options = OpenOptions::new();
+        options.replay_progress(Arc::clone(&progress));
+        let mut open = |what| {
+            options.pending_log(what).open_devices(vec![Arc::clone(editor.device())]).unwrap()
+        };
+        drop(open(PendingLog::Leave));
+        assert_eq!(counted(), (0, 0), "{name}: nothing is replayed");
+        drop(open(PendingLog::Replay));
+        assert_eq!(counted(), (size, size), "{name}");
+        // What is skipped is done, too.
+        let at = logs[logs.len() / 2];
+        for copy in editor.copies(at) {
+            editor.edit_raw(copy, 4096, |block| block[2000] ^= 1);
+        }
+        let salvaging = Arc::new(ReplayProgress::default());
+        let mut options = OpenOptions::new();
+        options.replay_progress(Arc::clone(&salvaging)).pending_log(PendingLog::Salvage);
+        let opened = options.open_devices(vec![Arc::clone(editor.device())]).unwrap();
+        assert!(!opened.replayed().unwrap().left_out.is_empty(), "{name}");
+        assert_eq!((salvaging.replayed(), salvaging.total()), (size, size), "{name}");
+    }
 }
 
 #[test]

@@ -5,8 +5,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use userbtrfs_testkit::test_env::until;
+
 use super::control::ask;
-use super::support::command::command;
+use super::support::command::{command, verb};
+use super::support::golden::Unpacked;
 use super::support::made::Made;
 use super::support::pattern;
 use super::support::site::Site;
@@ -18,19 +21,41 @@ const CLEAR: &str = "\r\x1b[K";
 /// The size of the large file, which takes longer to copy than the time between two lines.
 const LARGE: usize = 48 << 20;
 
-/// Runs a command whose stderr is a terminal, and that shows progress at once; returns the lines.
-fn lines(words: &[&str]) -> Vec<String> {
+/// The size of a file that a server keeps in memory.
+const KEPT: usize = 8 << 20;
+
+/// Runs a command whose stderr is a terminal, and that shows progress at once; returns all that it
+/// printed there, if it succeeds.
+fn said(words: &[&str]) -> Result<String, String> {
     let (mut terminal, stderr) = Terminal::new();
     let mut command = command(words);
     command.env("USERBTRFS_PROGRESS_DELAY", "0").stdout(Stdio::null()).stderr(stderr);
     let status = command.status().unwrap();
     drop(command);
-    assert!(status.success(), "{words:?}");
     // It ends when no process has the terminal open.
     let said = terminal.read_while(Duration::from_secs(30), |_| true);
+    if status.success() { Ok(said) } else { Err(said) }
+}
+
+/// Runs a command as [`said`] does; returns the lines that it showed.
+fn lines(words: &[&str]) -> Vec<String> {
+    lines_of(&said(words).unwrap())
+}
+
+fn lines_of(said: &str) -> Vec<String> {
     let (shown, last) = said.rsplit_once(CLEAR).unwrap_or_default();
     assert_eq!(last, "", "the line is removed: {said:?}");
     shown.split(CLEAR).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Unmounts, as [`lines`] does, a mount that is not in use.
+fn lines_of_umount(point: &Path) -> Vec<String> {
+    let mut last = None;
+    until("nobody to use it", || {
+        let said = said(&["umount", point.to_str().unwrap()]);
+        !last.insert(said).as_ref().is_err_and(|said| said.contains("busy"))
+    });
+    lines_of(&last.unwrap().unwrap())
 }
 
 fn fill(dir: &Path) {
@@ -85,13 +110,76 @@ fn rm_shows_how_many_files_are_removed_of_how_many() {
     made.judge();
 }
 
+/// Returns the last line that was shown of this work, without the time that it took.
+fn last<'a>(lines: &'a [String], name: &str) -> &'a str {
+    let mut parts = lines.iter().filter_map(|line| line.strip_prefix(name));
+    let shown = parts.next_back().unwrap_or_else(|| panic!("{name:?} is not in {lines:?}"));
+    shown.split_once(", ").map_or("", |(_, rest)| rest)
+}
+
+/// Returns the total of the last line of this work, which shows that all bytes are done.
+fn total<'a>(lines: &'a [String], name: &str) -> &'a str {
+    let shown = last(lines, name);
+    let (done, total) = shown.split(", ").next().unwrap().split_once(" of ").unwrap();
+    assert_eq!(done, total, "{lines:?}");
+    total
+}
+
 #[test]
-fn umount_shows_that_it_waits() {
+fn opening_shows_how_much_of_the_log_is_replayed() {
+    let unpacked = Unpacked::new("log-4k");
+    let image = unpacked.path();
+    let image = image.to_str().unwrap();
+    let shown = lines(&["ls", image, "/"]);
+    let size = total(&shown, "opening ");
+    assert!(size.ends_with("KiB") && size != "0.00KiB", "{shown:?}");
+    assert_eq!(total(&lines(&["log", "replay", image]), "opening "), size);
+    assert_eq!(last(&lines(&["ls", image, "/"]), "opening "), "", "there is no log any more");
+    assert!(verb("log replay", &unpacked.path(), &[]).good().contains("no log is pending"));
+}
+
+#[test]
+fn umount_shows_how_much_is_written_of_what_is_in_memory() {
     let Some(site) = Site::new() else { return };
-    site.mount(&["-o", "commit=3600"]).good();
-    fs::write(site.point().join("large"), pattern(LARGE)).unwrap();
-    let lines = lines(&["umount", site.point().to_str().unwrap()]);
-    assert!(lines.iter().any(|line| line.starts_with("unmounting 0:0")), "{lines:?}");
+    for options in [&["-o", "commit=3600"][..], &["-o", "commit=3600,loop"]] {
+        site.mount(options).good();
+        // The kernel hands it to the server when the file is closed; the server keeps it.
+        fs::write(site.point().join("file"), pattern(KEPT)).unwrap();
+        let lines = lines_of_umount(&site.point());
+        let size = total(&lines, "unmounting ");
+        let mib: f64 = size.strip_suffix("MiB").unwrap().parse().unwrap();
+        assert!((8.0..12.0).contains(&mib), "{lines:?}");
+    }
+    site.judge();
+}
+
+/// Asserts that the lines of a resize show all that was moved: much of the large file, the first
+/// part of which lies in an earlier block group.
+fn assert_moved(lines: &[String]) {
+    let size = total(lines, "resizing ");
+    let mib: f64 = size.strip_suffix("MiB").unwrap().parse().unwrap();
+    assert!((16.0..60.0).contains(&mib), "{lines:?}");
+}
+
+#[test]
+fn resize_shows_how_much_is_moved_of_what_lies_beyond_the_new_end() {
+    let Some(site) = Site::new() else { return };
+    fs::write(site.made.at("source"), pattern(LARGE)).unwrap();
+    let format = || {
+        site.made.format("1G");
+        site.made.does("fallocate", &["-l", "600M", "/gap"]);
+        site.made.does("put", &[site.made.at("source").to_str().unwrap(), "/file"]);
+        site.made.does("rm", &["/gap"]);
+    };
+    let resize =
+        |size: &str, at: &Path| lines(&["filesystem", "resize", size, at.to_str().unwrap()]);
+    format();
+    assert_moved(&resize("500M", &site.image()));
+    assert_eq!(last(&resize("1G", &site.image()), "resizing "), "", "nothing is moved");
+    format();
+    site.mount(&[]).good();
+    assert_moved(&resize("500M", &site.point()));
+    ask("umount", &site.point(), &[]).good();
     site.judge();
 }
 

@@ -16,7 +16,7 @@ use crate::compression::Compress;
 use crate::data::WriteOptions;
 use crate::error::{Error, Result};
 use crate::inode::InodesOptions;
-use crate::log::ReplayOptions;
+use crate::log::{ReplayOptions, ReplayProgress};
 
 /// The options for opening a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
@@ -28,6 +28,7 @@ pub struct OpenOptions {
     commit_seconds: u64,
     discard: bool,
     pending_log: PendingLog,
+    replay_progress: Option<Arc<ReplayProgress>>,
     tree_log: bool,
     /// The flags of new files that turn features off: NODATACOW, NODATASUM.
     without: InodeFlags,
@@ -136,6 +137,7 @@ impl OpenOptions {
             commit_seconds: 30,
             discard: false,
             pending_log: PendingLog::Replay,
+            replay_progress: None,
             tree_log: true,
             without: InodeFlags::empty(),
             compress: None,
@@ -201,6 +203,12 @@ impl OpenOptions {
     /// [`OpenOptions::memory`] once more.
     pub fn pending_log(&mut self, what: PendingLog) -> &mut Self {
         self.pending_log = what;
+        self
+    }
+
+    /// Sets where the progress of replaying a pending log is counted, for another thread to read.
+    pub fn replay_progress(&mut self, progress: Arc<ReplayProgress>) -> &mut Self {
+        self.replay_progress = Some(progress);
         self
     }
 
@@ -348,7 +356,9 @@ impl OpenOptions {
             TransactionOptions { commit_seconds: 0, only_asked: true, ..writing.transactions() };
         let node_cache_bytes = writing.node_cache_bytes();
         let nodes = writing.nodes();
-        ReplayOptions { node_cache_bytes, transactions, nodes, salvage, partial }
+        let progress = self.replay_progress.clone();
+        let progress = progress.unwrap_or_else(|| Arc::new(ReplayProgress::default()));
+        ReplayOptions { node_cache_bytes, transactions, nodes, salvage, partial, progress }
     }
 
     /// Returns a device with the content of `device`, which keeps changes in memory.

@@ -74,7 +74,10 @@ impl Filesystem {
     ///
     /// Fails with [`Error::Invalid`] if the size is below 256 MiB, with [`Error::BeyondDevice`] if
     /// the device is smaller, and with [`Error::NoSpace`] if what is stored does not fit.
-    /// Shrinking relocates the block groups beyond the new size.
+    /// Shrinking relocates the block groups beyond the new size; [`Stats::relocation`] shows how
+    /// much of them is left.
+    ///
+    /// [`Stats::relocation`]: super::Stats::relocation
     pub fn resize(&self, size: NewSize, image: ImageLength) -> Result<u64> {
         let transactions = self.inner.transactions.as_ref().ok_or(Error::ReadOnly)?;
         let _alone = ResizeGuard::new(&self.inner.resizing)?;
@@ -115,7 +118,9 @@ impl Filesystem {
     fn ensure_device_len(&self, bytes: u64, image: ImageLength) -> Result<()> {
         let device = self.volume().device();
         let have = device.measure()?;
-        let fits = bytes <= have || image == ImageLength::Follow && device.set_len(bytes)?;
+        // No file is longer than this.
+        let may_follow = image == ImageLength::Follow && i64::try_from(bytes).is_ok();
+        let fits = bytes <= have || may_follow && device.set_len(bytes)?;
         if fits { Ok(()) } else { Err(Error::BeyondDevice { size: bytes, device: have }) }
     }
 

@@ -1,7 +1,7 @@
 //! The counters of an open filesystem.
 
 use userbtrfs_btree::CacheStats;
-use userbtrfs_transaction::{Commits, Discards, LogStats};
+use userbtrfs_transaction::{Commits, Discards, LogStats, RelocationStats};
 use userbtrfs_volume::MirrorStats;
 
 use super::Filesystem;
@@ -27,6 +27,8 @@ pub struct Stats {
     pub copies: MirrorStats,
     /// The changes that are only in memory now.
     pub dirty: DirtyStats,
+    /// The bytes that resizes moved, and those that the running one has still to move.
+    pub relocation: RelocationStats,
 }
 
 /// The amount of changes that are only in memory.
@@ -50,6 +52,7 @@ impl Filesystem {
             commits: transactions.commits(),
             syncs: self.inner.log.as_ref().map(Log::sync_stats).unwrap_or_default(),
             log: transactions.log_stats(),
+            relocation: transactions.relocation_stats(),
             dirty: DirtyStats {
                 data: self.inner.writer.as_ref().map_or(0, |writer| writer.unfinished_bytes()),
                 metadata: u64::try_from(store.dirty_bytes() + self.inner.nodes.delayed_bytes())

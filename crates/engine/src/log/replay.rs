@@ -30,6 +30,7 @@ mod extents;
 mod inodes;
 mod missing;
 mod names;
+mod progress;
 mod report;
 mod settle;
 mod state;
@@ -43,6 +44,7 @@ use userbtrfs_transaction::{HandleKind, TransactionManager, TransactionOptions};
 use userbtrfs_volume::{Volume, read_superblock_copy};
 
 use self::extents::Extents;
+pub use self::progress::ReplayProgress;
 pub use self::report::{IncompleteFile, Replayed, SkippedItem};
 use self::state::Replay;
 use super::items::{KeyRange, LogItem, Logs};
@@ -58,6 +60,8 @@ pub(crate) struct ReplayOptions {
     pub(crate) salvage: bool,
     /// Whether a salvage replays contents that are not complete.
     pub(crate) partial: bool,
+    /// Where the progress is counted.
+    pub(crate) progress: Arc<ReplayProgress>,
 }
 
 /// Returns whether a log is to be replayed: only the primary superblock points to one.
@@ -163,19 +167,26 @@ fn replay_logs(
             replays.push(Replay::new(nodes, log, options.salvage, options.partial));
         }
     }
+    let progress = &*options.progress;
+    for replay in &replays {
+        progress.found(replay.log_bytes());
+    }
     for replay in &mut replays {
-        run_stage(replay, Stage::Extents, &mut extents, report)?;
+        run_stage(replay, Stage::Extents, &mut extents, report, progress)?;
     }
     let volume = nodes.tree_roots().store().volume();
     volume.crash_point(CrashPoint::ReplayExtentsTaken);
     for replay in &mut replays {
         if replay.torn {
-            run_stage(replay, Stage::Checksums, &mut extents, report)?;
+            // Most replays do without this pass, so that it does not count.
+            let uncounted = ReplayProgress::default();
+            run_stage(replay, Stage::Checksums, &mut extents, report, &uncounted)?;
         }
         for stage in [Stage::Inodes, Stage::Entries, Stage::Rest] {
-            run_stage(replay, stage, &mut extents, report)?;
+            run_stage(replay, stage, &mut extents, report, progress)?;
         }
         settle::settle(replay, report)?;
+        progress.passed(replay.log_bytes());
         volume.crash_point(CrashPoint::ReplayLogDone);
     }
     extents.give_back_rest(nodes.transactions()?);
@@ -200,22 +211,24 @@ fn run_stage(
     stage: Stage,
     extents: &mut Extents,
     report: &mut Replayed,
+    progress: &ReplayProgress,
 ) -> Result<()> {
     replay.ignored = None;
     for (keys, leaf) in replay.log.leaves(replay.tree_roots()) {
-        let leaf = match leaf {
-            Ok(leaf) => leaf,
+        match leaf {
+            Ok(leaf) => {
+                for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+                    let done = step(replay, stage, item.key, item.data, extents, report);
+                    done.or_else(|error| replay.leave_out(item.key, error, report))?;
+                }
+            }
             Err(error) => {
                 // An unreadable block is reported in the first stage only.
                 let of_block = (stage == Stage::Extents).then_some((&mut *report, keys));
                 pass_over_block(replay, error, of_block)?;
-                continue;
             }
-        };
-        for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
-            let done = step(replay, stage, item.key, item.data, extents, report);
-            done.or_else(|error| replay.leave_out(item.key, error, report))?;
         }
+        progress.passed(replay.leaf_bytes());
     }
     Ok(())
 }

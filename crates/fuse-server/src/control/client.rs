@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use thiserror::Error;
 use userbtrfs_fuse::STATX_DONT_SYNC;
 
+use super::progress::{PROGRESS, Remaining};
 use super::socket::{directories, name, open_own};
 use crate::KIND;
 
@@ -69,7 +70,18 @@ pub enum AskError {
 ///
 /// An answer of unknown length ends with the mount.
 pub fn ask(point: &Path, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
-    converse(connect(point)?, words, out)
+    ask_watched(point, words, out, &mut |_| ())
+}
+
+/// Like [`ask`]; calls `progress` with what the server sends before the answer. It sends that only
+/// if the words ask for it.
+pub fn ask_watched(
+    point: &Path,
+    words: &[&[u8]],
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(Remaining),
+) -> Result<(), AskError> {
+    converse(connect(point)?, words, out, progress)
 }
 
 /// Like [`ask`], for the mount with this device number, wherever it is mounted.
@@ -79,7 +91,7 @@ pub fn ask_device(device: u64, words: &[&[u8]], out: &mut dyn Write) -> Result<(
     let unseen = || Line { point: PathBuf::from(name(device)), user: String::new() };
     let mount = mount.unwrap_or_else(unseen);
     let path = mount.point.clone();
-    converse(connect_to(device, mount, &path)?, words, out)
+    converse(connect_to(device, mount, &path)?, words, out, &mut |_| ())
 }
 
 /// Returns the device number of what is mounted at a path.
@@ -87,14 +99,19 @@ pub fn device_at(path: &Path) -> io::Result<u64> {
     device_of(path)
 }
 
-fn converse(mut stream: UnixStream, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
-    let mut question: Vec<u8> = words.iter().flat_map(|word| [word, &[0][..]].concat()).collect();
-    question.push(0);
+fn converse(
+    mut stream: UnixStream,
+    words: &[&[u8]],
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(Remaining),
+) -> Result<(), AskError> {
+    let count = words.len().to_string();
+    let words = std::iter::once(count.as_bytes()).chain(words.iter().copied());
+    let question: Vec<u8> = words.flat_map(|word| [word, &[0]].concat()).collect();
     stream.write_all(&question).map_err(AskError::Unanswered)?;
     let mut answer = BufReader::new(stream);
-    let mut status = String::new();
-    answer.read_line(&mut status).map_err(AskError::Unanswered)?;
-    match status.trim_end_matches('\n').split_once(' ').unwrap_or((status.trim_end(), "")) {
+    let status = read_status(&mut answer, progress)?;
+    match status.split_once(' ').unwrap_or((&status, "")) {
         ("error", why) => Err(AskError::Refused(why.to_owned())),
         ("whole", length) => {
             let length = length.parse().map_err(|_| nonsense())?;
@@ -106,6 +123,24 @@ fn converse(mut stream: UnixStream, words: &[&[u8]], out: &mut dyn Write) -> Res
         ("parts", "") => pass_on(&mut answer, out).map(drop),
         ("", "") => Err(cut_off()),
         _ => Err(nonsense()),
+    }
+}
+
+/// Reads the first line of the answer, and the progress before it.
+fn read_status(
+    answer: &mut BufReader<UnixStream>,
+    progress: &mut dyn FnMut(Remaining),
+) -> Result<String, AskError> {
+    loop {
+        let mut line = String::new();
+        answer.read_line(&mut line).map_err(AskError::Unanswered)?;
+        let status = line.trim_end_matches('\n');
+        let Some((PROGRESS, amounts)) = status.split_once(' ') else {
+            return Ok(status.to_owned());
+        };
+        progress(Remaining::parse(amounts).ok_or_else(nonsense)?);
+        // If the server is gone, the next line shows that.
+        let _ = answer.get_mut().write_all(&[0]);
     }
 }
 
@@ -283,6 +318,35 @@ mod tests {
         assert!(matches!(refused("/proc"), AskError::NotMounted { .. }));
         assert_eq!(refused("/proc").to_string(), "/proc: not a mount of userbtrfs");
         assert!(matches!(refused("/nowhere/at/all"), AskError::Point { .. }));
+    }
+
+    /// Returns the outcome of a conversation in which the server sends `answer`, and the progress.
+    fn outcome(answer: &str) -> (Result<(), AskError>, Vec<(u64, u64)>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(answer.as_bytes()).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut seen = Vec::new();
+        let mut progress = |now: Remaining| seen.push((now.done, now.left));
+        let outcome = converse(ours, &[b"x"], &mut Vec::new(), &mut progress);
+        let mut sent = Vec::new();
+        (&theirs).read_to_end(&mut sent).unwrap();
+        assert_eq!(sent.len(), b"1\0x\0".len() + seen.len(), "each line is confirmed");
+        (outcome, seen)
+    }
+
+    #[test]
+    fn progress_before_an_answer_is_confirmed_and_passed_on() {
+        let (done, seen) = outcome("progress 0 7\nprogress 5 2\nwhole 2\nok");
+        assert!(done.is_ok());
+        assert_eq!(seen, [(0, 7), (5, 2)]);
+        let (refused, seen) = outcome("progress 0 7\nerror of the end\n");
+        assert!(matches!(refused, Err(AskError::Refused(why)) if why == "of the end"));
+        assert_eq!(seen, [(0, 7)]);
+        let (cut, seen) = outcome("progress 0 7\n");
+        assert!(matches!(cut, Err(AskError::Unanswered(_))));
+        assert_eq!(seen, [(0, 7)]);
+        let (wrong, seen) = outcome("progress x\nwhole 0\n");
+        assert!(matches!(wrong, Err(AskError::Unanswered(_))) && seen.is_empty());
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! The server side: a thread that accepts connections, and one for each connection.
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::geteuid;
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::QUESTION_MAX;
+use super::progress::{Progress, Remaining, report};
+use super::send::ReplyStream;
 use super::socket::{Place, directories, name};
 
 /// The most connections at a time; more are closed unanswered.
@@ -27,20 +28,34 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum Answer {
     /// The whole answer.
     Whole(Vec<u8>),
+    /// A whole answer that takes long.
+    Watched {
+        /// Returns the answer, or the reason for a refusal.
+        make: Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>,
+        /// The progress that the client gets meanwhile.
+        progress: Progress,
+    },
     /// An answer in parts: the function gets the stream to send them, and its result is dropped
     /// when the client disconnects, or the service ends.
     Parts(Box<dyn FnOnce(ReplyStream) -> Box<dyn Send> + Send>),
-    /// The outcome of the whole mount: the function begins to end it, and [`Waiting::tell`] answers
-    /// when it has ended. If the function fails, its error is the answer.
-    AtEnd(Box<dyn FnOnce() -> Result<(), String> + Send>),
+    /// The outcome of the whole mount.
+    AtEnd {
+        /// Begins to end the mount; [`Waiting::tell`] answers when it has ended. If this fails, its
+        /// error is the answer.
+        begin: Box<dyn FnOnce() -> Result<(), String> + Send>,
+        /// The progress that the client gets meanwhile, and by [`Waiting::report`]. Dropped when
+        /// the function returns.
+        progress: Option<Progress>,
+    },
 }
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes) => f.debug_tuple("Whole").field(bytes).finish(),
+            Self::Watched { .. } => f.write_str("Watched"),
             Self::Parts(_) => f.write_str("Parts"),
-            Self::AtEnd(_) => f.write_str("AtEnd"),
+            Self::AtEnd { .. } => f.write_str("AtEnd"),
         }
     }
 }
@@ -48,25 +63,18 @@ impl fmt::Debug for Answer {
 /// The askers that are answered when the mount has ended. Dropped without that, they learn that
 /// there is no answer.
 #[derive(Debug, Default)]
-pub struct Waiting(Vec<UnixStream>);
+pub struct Waiting(Vec<Asker>);
+
+/// A client that is answered when the mount has ended.
+#[derive(Debug)]
+struct Asker {
+    stream: UnixStream,
+    /// Whether it gets the progress until then.
+    wants_progress: bool,
+}
 
 /// Answers questions, or returns the reason for a refusal. Dropped when the service ends.
 pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
-
-/// A stream of parts to one client. Sending never waits.
-#[derive(Debug)]
-pub struct ReplyStream(UnixStream);
-
-/// The outcome of sending a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// The part was sent.
-    Whole,
-    /// The part is lost: the client has not read the earlier ones yet.
-    Lost,
-    /// The client has disconnected, or reads no more: this part and all later ones are lost.
-    Gone,
-}
 
 /// The service of a mount. It ends when it is dropped.
 pub struct Control {
@@ -92,8 +100,22 @@ struct State {
 struct Connection {
     stream: UnixStream,
     thread: JoinHandle<()>,
+    question: Arc<Question>,
+}
+
+/// The question of a connection.
+#[derive(Default)]
+struct Question {
     /// Whether it is answered when the mount has ended.
-    at_end: Arc<AtomicBool>,
+    waits_for_end: AtomicBool,
+    /// Whether the client gets the progress until then.
+    wants_progress: AtomicBool,
+}
+
+impl Question {
+    fn waits_for_end(&self) -> bool {
+        self.waits_for_end.load(Ordering::SeqCst)
+    }
 }
 
 impl Control {
@@ -140,16 +162,17 @@ impl Control {
             accepting.join().expect("who accepts does not panic");
         }
         let connections = std::mem::take(&mut self.shared.state.lock().connections);
-        for connection in connections.iter().filter(|it| !it.at_end.load(Ordering::SeqCst)) {
+        for connection in connections.iter().filter(|it| !it.question.waits_for_end()) {
             // It may have been closed by the other side.
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
         let mut waiting = Waiting::default();
-        for Connection { stream, thread, at_end } in connections {
+        for Connection { stream, thread, question } in connections {
             // A question that made it panic was not answered.
             let _ = thread.join();
-            if at_end.load(Ordering::SeqCst) {
-                waiting.0.push(stream);
+            if question.waits_for_end() {
+                let wants_progress = question.wants_progress.load(Ordering::SeqCst);
+                waiting.0.push(Asker { stream, wants_progress });
             }
         }
         waiting
@@ -157,9 +180,20 @@ impl Control {
 }
 
 impl Waiting {
+    /// Does `work`, which ends the mount, and sends its progress to the askers that want it.
+    pub fn report<T>(
+        &self,
+        progress: &(dyn Fn() -> Remaining + Sync),
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let clients = self.0.iter().filter(|asker| asker.wants_progress);
+        let clients: Vec<_> = clients.map(|asker| &asker.stream).collect();
+        report(&clients, progress, work)
+    }
+
     /// Answers that the mount has ended, well or with an error.
     pub fn tell(self, outcome: Result<(), &str>) {
-        for mut stream in self.0 {
+        for Asker { mut stream, .. } in self.0 {
             // An asker that is gone does not want an answer.
             let _ = match outcome {
                 Ok(()) => stream.write_all(b"whole 0\n"),
@@ -201,56 +235,66 @@ impl Shared {
     /// Starts a thread for a connection; closes the connection if that fails.
     fn begin(self: &Arc<Self>, stream: UnixStream) {
         let mut state = self.state.lock();
-        let is_served =
-            |it: &Connection| !it.thread.is_finished() || it.at_end.load(Ordering::SeqCst);
+        let is_served = |it: &Connection| !it.thread.is_finished() || it.question.waits_for_end();
         state.connections.retain(is_served);
         if state.over || state.connections.len() >= CONNECTIONS_MAX {
             return;
         }
         let Ok(handle) = stream.try_clone() else { return };
         let shared = Arc::clone(self);
-        let at_end = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&at_end);
+        let question = Arc::new(Question::default());
+        let of_thread = Arc::clone(&question);
         let builder = thread::Builder::new().name("control".to_owned());
         let spawned = builder.spawn(move || {
             // A client that has disconnected does not want an answer.
             let _ = shared.converse(&stream, &of_thread);
-            if !of_thread.load(Ordering::SeqCst) {
+            if !of_thread.waits_for_end() {
                 // Dropping this handle would not close it: there is another one.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         });
         if let Ok(thread) = spawned {
-            state.connections.push(Connection { stream: handle, thread, at_end });
+            state.connections.push(Connection { stream: handle, thread, question });
         }
     }
 
-    fn converse(&self, mut stream: &UnixStream, at_end: &AtomicBool) -> io::Result<()> {
+    fn converse(&self, mut stream: &UnixStream, question: &Question) -> io::Result<()> {
         let words = read_question(stream)?;
         match (self.answerer)(&words) {
-            Ok(Answer::Whole(bytes)) => {
-                writeln!(stream, "whole {}", bytes.len())?;
-                stream.write_all(&bytes)
-            }
+            Ok(Answer::Whole(bytes)) => write_whole(stream, &bytes),
+            Ok(Answer::Watched { make, progress }) => match report(&[stream], &*progress, make) {
+                Ok(bytes) => write_whole(stream, &bytes),
+                Err(why) => write_error(stream, &why),
+            },
             Ok(Answer::Parts(begin)) => {
                 stream.write_all(b"parts\n")?;
-                let guard = begin(ReplyStream(stream.try_clone()?));
+                let guard = begin(ReplyStream::new(stream.try_clone()?));
                 // The client sends nothing more: this read returns when it disconnects.
                 let ended = stream.read(&mut [0]);
                 drop(guard);
                 ended.map(drop)
             }
-            Ok(Answer::AtEnd(begin)) => {
+            Ok(Answer::AtEnd { begin, progress }) => {
+                question.wants_progress.store(progress.is_some(), Ordering::SeqCst);
                 // Before the mount can end, and with it the service.
-                at_end.store(true, Ordering::SeqCst);
-                begin().or_else(|why| {
-                    at_end.store(false, Ordering::SeqCst);
+                question.waits_for_end.store(true, Ordering::SeqCst);
+                let begun = match progress {
+                    Some(progress) => report(&[stream], &*progress, begin),
+                    None => begin(),
+                };
+                begun.or_else(|why| {
+                    question.waits_for_end.store(false, Ordering::SeqCst);
                     write_error(stream, &why)
                 })
             }
             Err(why) => write_error(stream, &why),
         }
     }
+}
+
+fn write_whole(mut stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    writeln!(stream, "whole {}", bytes.len())?;
+    stream.write_all(bytes)
 }
 
 fn write_error(mut stream: &UnixStream, why: &str) -> io::Result<()> {
@@ -262,44 +306,25 @@ fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
 }
 
-/// Reads words until an empty one.
+/// Reads the number of words, and the words.
 fn read_question(stream: &UnixStream) -> io::Result<Vec<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    for byte in io::BufReader::new(stream.take(QUESTION_MAX)).bytes() {
-        bytes.push(byte?);
-        if bytes == [0] || bytes.ends_with(&[0, 0]) {
-            let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-            return Ok(words.map(<[u8]>::to_vec).collect());
-        }
-    }
-    Err(io::ErrorKind::UnexpectedEof.into())
-}
-
-impl ReplyStream {
-    /// Sends a part, if that does not block.
-    pub fn send(&self, part: &[u8]) -> Sent {
-        match send(&self.0, part, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == part.len() => Sent::Whole,
-            Err(Errno::AGAIN) => Sent::Lost,
-            // The rest of a part would pass for another one, so nothing may follow.
-            Ok(_) | Err(_) => {
-                let _ = self.0.shutdown(std::net::Shutdown::Both);
-                Sent::Gone
-            }
-        }
-    }
-}
-
-impl Drop for ReplyStream {
-    fn drop(&mut self) {
-        let _ = self.0.shutdown(std::net::Shutdown::Both);
-    }
+    let mut reader = io::BufReader::new(stream.take(QUESTION_MAX));
+    let mut word = || {
+        let mut bytes = Vec::new();
+        reader.read_until(0, &mut bytes)?;
+        bytes.pop_if(|last| *last == 0).ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(bytes)
+    };
+    let count = String::from_utf8(word()?).ok().and_then(|count| count.parse().ok());
+    let count: u64 = count.ok_or(io::ErrorKind::InvalidData)?;
+    (0..count).map(|_| word()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader};
 
+    use super::super::send::Sent;
     use super::*;
 
     /// Starts a service in a directory of its own. Returns both, and the path of the socket.
@@ -325,27 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn reader_of_a_stream_reaches_the_end_after_a_part_that_was_cut() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.set_read_timeout(Some(Duration::from_mins(5))).unwrap();
-        let stream = ReplyStream(ours);
-        assert_eq!(stream.send(b"first"), Sent::Whole);
-        let large = vec![b'x'; 64 << 20];
-        assert_eq!(stream.send(&large), Sent::Gone);
-        let mut all = Vec::new();
-        theirs.read_to_end(&mut all).unwrap();
-        assert!(all.starts_with(b"first") && all.len() < large.len(), "{}", all.len());
-        assert_eq!(stream.send(b"later"), Sent::Gone);
-    }
-
-    #[test]
     fn questions_are_answered_whole_or_refused() {
         let (_folder, control, path) = service(Box::new(|words| match words {
             [] => Err("nothing\nis asked".to_owned()),
             words => Ok(Answer::Whole(words.join(&b'+'))),
         }));
-        assert_eq!(answer(&asked(&path, b"a\0b c\0\0")), "whole 5\na+b c");
-        assert_eq!(answer(&asked(&path, b"\0")), "error nothing is asked\n");
+        assert_eq!(answer(&asked(&path, b"2\0a\0b c\0")), "whole 5\na+b c");
+        assert_eq!(answer(&asked(&path, b"0\0")), "error nothing is asked\n");
         let cut = asked(&path, b"a\0b");
         cut.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(answer(&cut), "");
@@ -354,24 +365,65 @@ mod tests {
     }
 
     #[test]
+    fn watched_answer_follows_its_progress() {
+        let (_folder, _control, path) = service(Box::new(|words| {
+            let fails = words == [b"fail"];
+            let make =
+                Box::new(move || if fails { Err("full".into()) } else { Ok(b"ok".to_vec()) });
+            Ok(Answer::Watched { make, progress: Box::new(|| Remaining { done: 2, left: 1 }) })
+        }));
+        let line = "progress 2 1\n";
+        assert_eq!(answer(&asked(&path, b"1\0x\0")), format!("{line}{line}whole 2\nok"));
+        assert_eq!(answer(&asked(&path, b"1\0fail\0")), format!("{line}{line}error full\n"));
+    }
+
+    #[test]
     fn asker_for_the_end_is_answered_after_the_service_has_ended() {
         let (heard, is_heard) = std::sync::mpsc::sync_channel(4);
         let (_folder, control, path) = service(Box::new(move |words| {
             let fails = words == [b"fail"];
             let heard = heard.clone();
-            Ok(Answer::AtEnd(Box::new(move || {
+            let begin = Box::new(move || {
                 heard.send(()).unwrap();
                 if fails { Err("busy".into()) } else { Ok(()) }
-            })))
+            });
+            Ok(Answer::AtEnd { begin, progress: None })
         }));
-        assert_eq!(answer(&asked(&path, b"fail\0\0")), "error busy\n");
-        let first = asked(&path, b"x\0\0");
-        let second = asked(&path, b"x\0\0");
+        assert_eq!(answer(&asked(&path, b"1\0fail\0")), "error busy\n");
+        let first = asked(&path, b"1\0x\0");
+        let second = asked(&path, b"1\0x\0");
         (0..3).for_each(|_| is_heard.recv().unwrap());
         let waiting = control.close();
         assert!(UnixStream::connect(&path).is_err());
         waiting.tell(Ok(()));
         assert_eq!((answer(&first), answer(&second)), ("whole 0\n".into(), "whole 0\n".into()));
+    }
+
+    #[test]
+    fn asker_for_the_end_gets_progress_before_and_after_the_end_of_the_service() {
+        let (heard, is_heard) = std::sync::mpsc::sync_channel(2);
+        let (_folder, control, path) = service(Box::new(move |words| {
+            let heard = heard.clone();
+            let begin = Box::new(move || heard.send(()).map_err(|error| error.to_string()));
+            let progress: Progress = Box::new(|| Remaining { done: 1, left: 5 });
+            let progress = (words == [b"watch"]).then_some(progress);
+            Ok(Answer::AtEnd { begin, progress })
+        }));
+        let watching = asked(&path, b"1\0watch\0");
+        let other = asked(&path, b"1\0wait\0");
+        (0..2).for_each(|_| is_heard.recv().unwrap());
+        let mut lines = BufReader::new(&watching).lines().map(Result::unwrap);
+        assert!(lines.by_ref().take(2).all(|line| line == "progress 1 5"));
+        let waiting = control.close();
+        let is_done = waiting.report(&|| Remaining { done: 4, left: 2 }, || {
+            (&watching).write_all(&[0]).unwrap();
+            // The first one, and one that was asked for.
+            lines.by_ref().take(2).all(|line| line == "progress 4 2")
+        });
+        assert!(is_done);
+        waiting.tell(Ok(()));
+        assert_eq!(lines.collect::<Vec<_>>(), ["progress 4 2", "whole 0"]);
+        assert_eq!(answer(&other), "whole 0\n");
     }
 
     #[test]
@@ -384,7 +436,7 @@ mod tests {
                 Box::new(())
             })))
         }));
-        let reader = asked(&path, b"x\0\0");
+        let reader = asked(&path, b"1\0x\0");
         let reply_stream = outlets.recv().unwrap();
         assert_eq!(reply_stream.send(b"one\n"), Sent::Whole);
         let mut lines = BufReader::new(&reader).lines().map(Result::unwrap);
@@ -395,7 +447,7 @@ mod tests {
         drop(reader);
         assert_eq!(reply_stream.send(b"two\n"), Sent::Gone);
         // A client that does not read, and one that has not asked yet.
-        let hanging = asked(&path, b"x\0\0");
+        let hanging = asked(&path, b"1\0x\0");
         let silent = asked(&path, b"x");
         let reply_stream = outlets.recv().unwrap();
         drop(control);

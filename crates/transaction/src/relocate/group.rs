@@ -99,8 +99,22 @@ impl GroupRelocator<'_> {
         Part::first(self.context, &range, most)
     }
 
-    /// Copies the data of a part, and moves all references to the part by a commit.
+    /// Moves a part, and counts what is moved.
     fn move_part(&self, part: &Part) -> Result<Outcome> {
+        let before = self.pending.stats();
+        let outcome = self.copy_and_move(part);
+        let stats = &mut self.pending.state.lock().stats;
+        if let Ok(Outcome::Moved { .. }) = outcome {
+            stats.add_moved(part.blocks() * u64::from(self.context.nodesize()));
+        } else {
+            // The data that was copied is to be moved again.
+            *stats = before;
+        }
+        outcome
+    }
+
+    /// Copies the data of a part, and moves all references to the part by a commit.
+    fn copy_and_move(&self, part: &Part) -> Result<Outcome> {
         let data = self.copy_data(&part.data)?;
         // One extent is moved however many refer to it.
         let bounded = part.count > 1;
@@ -166,6 +180,7 @@ impl GroupRelocator<'_> {
             let bytes = self.read(Logical(from.0 + done), piece)?;
             let written = [(Logical(to.0 + done), Arc::new(bytes))];
             self.context.volume().write_blocks(written)?;
+            self.pending.state.lock().stats.add_moved(piece);
             done += piece;
         }
         Ok(())

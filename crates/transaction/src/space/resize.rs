@@ -29,6 +29,11 @@ impl Space {
         self.block_groups.lock().groups_beyond(len)
     }
 
+    /// Returns the bytes of these block groups that are used.
+    pub(crate) fn used_beyond(&self, len: u64) -> u64 {
+        self.block_groups.lock().used_beyond(len)
+    }
+
     /// Keeps new chunks below `limit`.
     pub(crate) fn set_limit(&self, limit: u64) {
         self.block_groups.lock().set_limit(limit);

@@ -16,6 +16,7 @@ use userbtrfs_volume::Volume;
 
 use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
+use crate::cli::host::meter::open_watched;
 use crate::cli::host::retry::{device_to_read, is_open_elsewhere, retry};
 use crate::cli::output::{print_json, stdout};
 use crate::cli::report::{end_at_closed_pipe, fail, ignore_closed_pipe};
@@ -58,7 +59,7 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
         LogVerb::Discard(args) => {
             // The log is discarded even if the reader closes the pipe before all of it is shown.
             let shown = end_at_closed_pipe(show(global, args))?;
-            replay(args, PendingLog::Discard)?;
+            replay(global, args, PendingLog::Discard)?;
             Ok(shown)
         }
     }
@@ -96,7 +97,7 @@ fn replay_and_report(
     what: PendingLog,
     name: &str,
 ) -> Result<ExitCode> {
-    let Some(report) = replay(args, what)? else {
+    let Some(report) = replay(global, args, what)? else {
         return print_no_log(global, name, &args.image.name());
     };
     ignore_closed_pipe(match global.format {
@@ -106,12 +107,14 @@ fn replay_and_report(
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn replay(args: &LogArgs, what: PendingLog) -> Result<Option<Report>> {
+fn replay(global: &Global, args: &LogArgs, what: PendingLog) -> Result<Option<Report>> {
     let named = || args.image.name();
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
     args.image.apply(&mut options);
-    let opened = retry(|| options.open(&args.image.image), is_open_elsewhere);
+    let opened = open_watched(global, options, |options| {
+        retry(|| options.open(&args.image.image), is_open_elsewhere)
+    });
     let mut filesystem = opened.map_err(|error| args.image.explain(error))?;
     let replayed = filesystem.take_replayed();
     let report = replayed.map(|replayed| Report::new(&filesystem, replayed));

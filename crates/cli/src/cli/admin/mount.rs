@@ -35,13 +35,16 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::io::Errno;
 use signal_hook::iterator::Signals;
-use userbtrfs::device::{DeviceError, DropWritesDevice, FileDevice, FileOptions, mount_of_holder};
+use userbtrfs::device::{
+    Device, DeviceError, DropWritesDevice, FileDevice, FileOptions, mount_of_holder,
+};
 use userbtrfs::mount::control::{self, AskError};
 use userbtrfs::mount::{KIND, Mount, MountError, MountGroup, MountOptions, Mounted, Options};
 use userbtrfs::{Error, Filesystem, Warning};
 
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
+use crate::cli::host::meter::open_watched;
 use crate::cli::host::retry::{is_in_use, retry};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::report::{message, print_error, warn};
@@ -275,13 +278,15 @@ impl<'a> MountTarget<'a> {
         &self,
         device: &Arc<FileDevice>,
     ) -> Result<(Filesystem, Option<Arc<DropWritesDevice>>)> {
-        let options = self.option_list.to_open();
         let switched = || Arc::new(DropWritesDevice::new(device.clone(), DROPPED_MAX));
         let switch = (!self.option_list.is_read_only()).then(switched);
-        let opened = options.open_devices(vec![match &switch {
+        let used: Arc<dyn Device> = match &switch {
             Some(switch) => switch.clone(),
             None => device.clone(),
-        }]);
+        };
+        let opened = open_watched(self.global, self.option_list.to_open(), |options| {
+            options.open_devices(vec![used])
+        });
         let filesystem = opened.map_err(|error| self.explain(error))?;
         // If the root directory cannot be read, nothing is mounted.
         filesystem.root().inode().metadata().with_context(|| self.name.clone())?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use userbtrfs::mount::control::{self, AskError};
+use userbtrfs::mount::control::{self, AskError, Remaining};
 
 use crate::cli::args::{Format, Global};
 use crate::cli::host::retry::retry;
@@ -58,8 +58,25 @@ pub(in crate::cli) fn answer_at(path: &Path, words: &[OsString]) -> Result<Vec<u
 
 /// Sends words of a command line to the server of the mount at `mount`, and returns the answer.
 pub(in crate::cli) fn answer_of(mount: &Path, words: &[OsString]) -> Result<Vec<u8>> {
+    watched_answer_of(mount, words, &mut |_| ())
+}
+
+/// Like [`answer_at`], for words that ask for the progress, which is passed to `report`.
+pub(in crate::cli) fn watched_answer_at(
+    path: &Path,
+    words: &[OsString],
+    report: &mut dyn FnMut(Remaining),
+) -> Result<Vec<u8>> {
+    watched_answer_of(&mount_of(path), words, report)
+}
+
+fn watched_answer_of(
+    mount: &Path,
+    words: &[OsString],
+    report: &mut dyn FnMut(Remaining),
+) -> Result<Vec<u8>> {
     let words: Vec<_> = words.iter().map(|word| OsStr::as_encoded_bytes(word)).collect();
     let mut answer = Vec::new();
-    retry(|| control::ask(mount, &words, &mut answer), is_starting)?;
+    retry(|| control::ask_watched(mount, &words, &mut answer, report), is_starting)?;
     Ok(answer)
 }

@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::Global;
-use crate::cli::host::meter::watch_time;
+use crate::cli::host::meter::{is_shown, watch_reported};
 use crate::cli::report::{fail, message, warn};
 
 #[derive(clap::Args)]
@@ -51,13 +51,14 @@ fn umount(global: &Global, args: &UmountArgs, point: &Path) -> Result<()> {
         control::check(&whole)?;
         return unmount_here(&whole, true);
     }
-    let words: [&[u8]; 3] = if args.force {
-        [b"umount", b"--force", whole.as_os_str().as_encoded_bytes()]
-    } else {
-        [b"umount", b"--", whole.as_os_str().as_encoded_bytes()]
-    };
-    let ask = || control::ask(&whole, &words, &mut Vec::new());
-    match watch_time(global, "unmounting", ask) {
+    let mut words = vec![&b"umount"[..]];
+    words.extend(args.force.then_some(&b"--force"[..]));
+    words.extend(is_shown(global).then_some(&b"--progress"[..]));
+    words.extend([&b"--"[..], whole.as_os_str().as_encoded_bytes()]);
+    let asked = watch_reported(global, "unmounting", |report| {
+        control::ask_watched(&whole, &words, &mut Vec::new(), report)
+    });
+    match asked {
         Err(AskError::Refused(why)) if why == MOUNTED_ELSEWHERE => unmount_here(&whole, false),
         Err(AskError::Refused(why)) if why == STILL_MOUNTED => {
             warn(global, &format!("{}: {why}", named()));

@@ -5,15 +5,17 @@
 //!    totals are not measured before that either.
 //! 2. The line is removed when the work ends.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, stderr};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use userbtrfs::{Counted, Filesystem};
+use userbtrfs::mount::control::Remaining;
+use userbtrfs::{Counted, Filesystem, OpenOptions, ReplayProgress};
 
 use crate::cli::args::Global;
 use crate::cli::host::status_line;
@@ -47,6 +49,8 @@ pub(in crate::cli) enum Total<'a> {
     Known(Amount),
     /// Measured while the work is in progress.
     Measured(&'a Measure<'a>),
+    /// Read for each line, after the amount that is done.
+    Polled(&'a (dyn Fn() -> Option<Amount> + Sync)),
 }
 
 /// A piece of work that is watched.
@@ -58,13 +62,18 @@ pub(in crate::cli) struct Watched<'a> {
     pub(in crate::cli) total: Total<'a>,
 }
 
+/// Returns true if progress is shown.
+pub(in crate::cli) fn is_shown(global: &Global) -> bool {
+    !global.quiet && stderr().is_terminal()
+}
+
 /// Runs `work`, and shows its progress.
 pub(in crate::cli) fn watch<T>(
     global: &Global,
     watched: &Watched<'_>,
     work: impl FnOnce() -> T,
 ) -> T {
-    if global.quiet || !stderr().is_terminal() {
+    if !is_shown(global) {
         return work();
     }
     let (done, is_done) = channel::<()>();
@@ -82,7 +91,7 @@ pub(in crate::cli) fn watch<T>(
                 return;
             }
             match watched.total {
-                Total::Unknown => {}
+                Total::Unknown | Total::Polled(_) => {}
                 Total::Known(known) => total.set(Some(known)).expect("it is set once"),
                 Total::Measured(measure) => {
                     let measure = move || total.set(measure(has_ended));
@@ -91,8 +100,11 @@ pub(in crate::cli) fn watch<T>(
             }
             let mut samples = Samples::default();
             let mut draw = || {
-                let total = total.get().copied().flatten();
                 let now = (watched.done)();
+                let total = match watched.total {
+                    Total::Polled(total) => total(),
+                    _ => total.get().copied().flatten(),
+                };
                 status_line::show(&samples.line(watched.name, started.elapsed(), now, total));
             };
             draw();
@@ -109,29 +121,108 @@ pub(in crate::cli) fn watch<T>(
     })
 }
 
+/// The rest of a piece of work.
+#[derive(Default)]
+struct Rest {
+    left: AtomicU64,
+    /// The most bytes, done and left, that the work had.
+    most: AtomicU64,
+}
+
+impl Rest {
+    fn set(&self, now: Remaining) {
+        self.left.store(now.left, Ordering::Relaxed);
+        self.most.fetch_max(now.done.saturating_add(now.left), Ordering::Relaxed);
+    }
+
+    /// Returns the amount that is done: all but what is left of the most there was. No bytes are
+    /// counted before there are some.
+    fn done(&self) -> Amount {
+        let left = self.left.load(Ordering::Relaxed);
+        let bytes = self.total().and_then(|total| Some(total.bytes?.saturating_sub(left)));
+        Amount { files: None, bytes }
+    }
+
+    fn total(&self) -> Option<Amount> {
+        let most = self.most.load(Ordering::Relaxed);
+        (most > 0).then_some(Amount { files: None, bytes: Some(most) })
+    }
+}
+
+/// Runs work of which `remaining` returns how much is left, and shows its progress. What is added
+/// to the work meanwhile is added to the total.
+pub(in crate::cli) fn watch_remaining<T>(
+    global: &Global,
+    name: &str,
+    remaining: &(dyn Fn() -> Remaining + Sync),
+    work: impl FnOnce() -> T,
+) -> T {
+    let rest = Rest::default();
+    // The total includes what is done before the first line.
+    rest.set(remaining());
+    let done = || {
+        rest.set(remaining());
+        rest.done()
+    };
+    let total = || rest.total();
+    let watched = Watched { name, done: &done, total: Total::Polled(&total) };
+    watch(global, &watched, work)
+}
+
+/// Like [`watch_remaining`], for work that reports how much is left.
+pub(in crate::cli) fn watch_reported<T>(
+    global: &Global,
+    name: &str,
+    work: impl FnOnce(&mut dyn FnMut(Remaining)) -> T,
+) -> T {
+    let rest = Rest::default();
+    let done = || rest.done();
+    let total = || rest.total();
+    let watched = Watched { name, done: &done, total: Total::Polled(&total) };
+    watch(global, &watched, || work(&mut |now| rest.set(now)))
+}
+
+/// Opens an image by `open`, and shows how much of a pending log is replayed.
+pub(in crate::cli) fn open_watched<T>(
+    global: &Global,
+    mut options: OpenOptions,
+    open: impl FnOnce(&OpenOptions) -> T,
+) -> T {
+    let progress = Arc::new(ReplayProgress::default());
+    options.replay_progress(Arc::clone(&progress));
+    let remaining = || {
+        let done = progress.replayed();
+        Remaining { done, left: progress.total().saturating_sub(done) }
+    };
+    watch_remaining(global, "opening", &remaining, || open(&options))
+}
+
 /// Makes all changes durable and closes the filesystem, and shows how much was written of the data
 /// and metadata that is only in memory.
 pub(in crate::cli) fn close_watched(
     global: &Global,
     filesystem: Filesystem,
 ) -> userbtrfs::Result<()> {
-    let dirty = || {
-        let dirty = filesystem.stats().dirty;
-        dirty.data.saturating_add(dirty.metadata)
-    };
     filesystem.mark_closing();
-    let all = dirty();
-    let bytes = |bytes| Amount { files: None, bytes: Some(bytes) };
-    let done = || bytes(all.saturating_sub(dirty()));
-    let total = Total::Known(bytes(all));
-    let watched = Watched { name: "writing to the image", done: &done, total };
-    watch(global, &watched, || filesystem.finish())?;
+    let remaining = || to_write(&filesystem);
+    watch_remaining(global, "writing to the image", &remaining, || filesystem.finish())?;
     filesystem.close()
 }
 
-/// Runs work whose amount is not known, and shows for how long it has run.
-pub(in crate::cli) fn watch_time<T>(global: &Global, name: &str, work: impl FnOnce() -> T) -> T {
-    watch(global, &Watched { name, done: &Amount::default, total: Total::Unknown }, work)
+/// Returns how much data and metadata is only in memory, which the end of a mount or of a command
+/// writes.
+pub(in crate::cli) fn to_write(filesystem: &Filesystem) -> Remaining {
+    let dirty = filesystem.stats().dirty;
+    Remaining { done: 0, left: dirty.data.saturating_add(dirty.metadata) }
+}
+
+/// Returns how much a resize that begins now has moved, and has still to move, at each call.
+pub(in crate::cli) fn to_relocate(filesystem: impl Borrow<Filesystem>) -> impl Fn() -> Remaining {
+    let before = filesystem.borrow().stats().relocation.moved;
+    move || {
+        let now = filesystem.borrow().stats().relocation;
+        Remaining { done: now.moved.saturating_sub(before), left: now.left }
+    }
 }
 
 fn delay() -> Duration {
@@ -256,6 +347,19 @@ mod tests {
         let line =
             Samples::default().line("closing", Duration::from_secs(3), Amount::default(), None);
         assert_eq!(line, "closing 0:03");
+    }
+
+    #[test]
+    fn total_is_the_most_that_was_left_and_done() {
+        let rest = Rest::default();
+        let bytes = |bytes| Amount { files: None, bytes };
+        rest.set(Remaining::default());
+        assert_eq!((rest.done(), rest.total()), (bytes(None), None));
+        let steps = [(0, 8, 0, 8), (0, 5, 3, 8), (2, 9, 2, 11), (7, 1, 10, 11), (0, 0, 11, 11)];
+        for (done, left, shown, total) in steps {
+            rest.set(Remaining { done, left });
+            assert_eq!((rest.done(), rest.total()), (bytes(Some(shown)), Some(bytes(Some(total)))));
+        }
     }
 
     #[test]

@@ -173,6 +173,11 @@ impl LogTree {
         LogError { subvolume: Some(self.subvolume), key: Some(key), why }.into()
     }
 
+    /// Returns the number of its leaves.
+    pub(crate) fn leaf_count(&self) -> u64 {
+        self.leaves.len() as u64
+    }
+
     /// Returns its leaves in the order of their keys, each with the keys that it may have, and read
     /// when it is asked for.
     pub(crate) fn leaves<'a>(

@@ -60,6 +60,16 @@ impl<'a> Replay<'a> {
         self.nodes.tree_roots()
     }
 
+    /// Returns the number of bytes of a leaf of the log.
+    pub(super) fn leaf_bytes(&self) -> u64 {
+        u64::from(self.tree_roots().store().volume().geometry().nodesize)
+    }
+
+    /// Returns the number of bytes of all leaves of the log.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log.leaf_count().saturating_mul(self.leaf_bytes())
+    }
+
     pub(super) fn id(&self, number: u64) -> InodeId {
         InodeId { subvolume: self.log.subvolume, number }
     }

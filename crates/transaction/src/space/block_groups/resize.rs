@@ -45,8 +45,16 @@ impl BlockGroups {
 
     /// Returns the starts of the groups that take space of the device beyond `len`.
     pub(in crate::space) fn groups_beyond(&self, len: u64) -> Vec<Logical> {
-        let beyond = self.groups.values().filter(|group| ends_beyond(&group.chunk, len));
-        beyond.map(BlockGroup::start).collect()
+        self.beyond(len).map(BlockGroup::start).collect()
+    }
+
+    /// Returns the bytes of these groups that are used.
+    pub(in crate::space) fn used_beyond(&self, len: u64) -> u64 {
+        self.beyond(len).map(|group| group.used).sum()
+    }
+
+    fn beyond(&self, len: u64) -> impl Iterator<Item = &BlockGroup> {
+        self.groups.values().filter(move |group| ends_beyond(&group.chunk, len))
     }
 
     /// Keeps new chunks below `limit`, until the length of the device is set or `clear_limit` is

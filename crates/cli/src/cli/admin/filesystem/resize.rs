@@ -2,19 +2,22 @@
 //!
 //! 1. An image file is extended and truncated with its filesystem. A block device, and an image
 //!    that is a part of a file, keeps its size.
+//! 2. Called as `btrfs`, the command takes the image file of a mount for a device, whose size stays,
+//!    and the errors are those of btrfs-progs.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use rustix::io::Errno;
 use serde_json::json;
 use userbtrfs::mount::control::{self, AskError};
 use userbtrfs::{Filesystem, ImageLength};
 
-use crate::cli::admin::mounted::answer_at;
+use crate::cli::admin::mounted::watched_answer_at;
 use crate::cli::args::{Format, Global, WriteArgs};
-use crate::cli::host::meter::watch_time;
+use crate::cli::host::meter::{is_shown, to_relocate, watch_remaining, watch_reported};
 use crate::cli::output::{stdout, write_json};
 use crate::cli::session::{Access, Session};
 use crate::cli::text::size;
@@ -26,14 +29,35 @@ pub(crate) struct ResizeArgs {
     size: String,
     #[command(flatten)]
     image: WriteArgs,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// The manner of a resize.
+#[derive(Clone, Copy, clap::Args)]
+pub(in crate::cli) struct Manner {
+    /// Keep the length of an image file, and answer as btrfs-progs do
+    #[arg(long = "as-progs", hide = true)]
+    as_progs: bool,
 }
 
 pub(super) fn run(global: &Global, args: &ResizeArgs) -> Result<ExitCode> {
     let path = &args.image.root.image.image;
     if matches!(control::check(path), Ok(()) | Err(AskError::Within { .. })) {
         let format = if global.format == Format::Json { "json" } else { "text" };
-        let words = ["--format", format, "filesystem-resize", "--", &args.size].map(OsString::from);
-        let answer = watch_time(global, "resizing", || answer_at(path, &words))?;
+        let mut words = vec!["--format", format, "filesystem-resize"];
+        words.extend(is_shown(global).then_some("--progress"));
+        words.extend(args.manner.as_progs.then_some("--as-progs"));
+        words.extend(["--", &args.size]);
+        let words: Vec<_> = words.into_iter().map(OsString::from).collect();
+        let answer =
+            watch_reported(global, "resizing", |report| watched_answer_at(path, &words, report));
+        let answer = match answer {
+            Err(error) if args.manner.as_progs => {
+                return Err(error.context(format!("unable to resize '{}'", path.display())));
+            }
+            answer => answer?,
+        };
         let mut out = stdout();
         out.write_all(&answer)?;
         out.flush()?;
@@ -42,9 +66,12 @@ pub(super) fn run(global: &Global, args: &ResizeArgs) -> Result<ExitCode> {
     let discard = args.image.discard;
     let session = Session::open(global, &args.image.root, Access::Once { discard })?;
     let mut out = stdout();
-    let resize = || resize(&mut out, &session.filesystem, &args.size, global);
-    let resized = watch_time(global, "resizing", resize)
-        .with_context(|| format!("unable to resize '{}'", session.name));
+    let resize = || resize(&mut out, &session.filesystem, &args.size, args.manner, global);
+    let resized = {
+        let remaining = to_relocate(&session.filesystem);
+        watch_remaining(global, "resizing", &remaining, resize)
+            .with_context(|| format!("unable to resize '{}'", session.name))
+    };
     session.close()?;
     resized?;
     out.flush()?;
@@ -56,12 +83,17 @@ pub(in crate::cli) fn resize(
     out: &mut dyn Write,
     filesystem: &Filesystem,
     text: &str,
+    manner: Manner,
     global: &Global,
 ) -> Result<()> {
-    let wanted = filesystem.parse_size(text)?;
     let device = filesystem.superblock().device.clone();
     let old = device.total_bytes;
-    let new = filesystem.resize(wanted, ImageLength::Follow)?;
+    let length = if manner.as_progs { ImageLength::Keep } else { ImageLength::Follow };
+    let resized = filesystem.parse_size(text).and_then(|wanted| filesystem.resize(wanted, length));
+    let new = match resized {
+        Err(error) if manner.as_progs => return Err(as_progs(&error)),
+        resized => resized?,
+    };
     match global.format {
         Format::Json => {
             write_json(out, "filesystem-resize", &json!({ "old_size": old, "new_size": new }))?;
@@ -71,9 +103,20 @@ pub(in crate::cli) fn resize(
             let id = device.id;
             let name = filesystem.volume().name();
             let from = size(old);
-            let to = size(new);
+            let to = match text.rsplit(':').next() {
+                Some("max") if manner.as_progs => "max".to_owned(),
+                _ => size(new),
+            };
             writeln!(out, "Resize device id {id} ({name}) from {from} to {to}")?;
         }
     }
     Ok(())
+}
+
+/// Returns the reason of an error as btrfs-progs print it.
+fn as_progs(error: &userbtrfs::Error) -> anyhow::Error {
+    match Errno::from_raw_os_error(error.errno()) {
+        Errno::FBIG => anyhow!("no enough free space"),
+        errno => anyhow!("{}", io::Error::from(errno)),
+    }
 }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use userbtrfs::device::DropWritesDevice;
-use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
+use userbtrfs::mount::control::{Answer, Control, Progress, ReplyStream, Sent};
 use userbtrfs::mount::{Mounted, StatsHandle, UnmountHandle};
-use userbtrfs::{SyncRecord, TreeId};
+use userbtrfs::{Filesystem, SyncRecord, TreeId};
 
 use super::args::MountArgs;
 use super::shared::SharedMounts;
@@ -29,6 +29,7 @@ use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
 use crate::cli::args::{Format, Global};
+use crate::cli::host::meter::{to_relocate, to_write};
 use crate::cli::report::{message, one_line, warn};
 
 /// A request.
@@ -46,6 +47,12 @@ enum RequestVerb {
     Stats,
     Sync,
     FilesystemResize {
+        /// Send the progress before the answer.
+        #[arg(long)]
+        progress: bool,
+        #[command(flatten)]
+        manner: resize::Manner,
+        #[arg(allow_hyphen_values = true)]
         size: String,
     },
     /// Another mount of the image.
@@ -56,6 +63,9 @@ enum RequestVerb {
         /// Unmount even if busy.
         #[arg(long)]
         force: bool,
+        /// Send the progress before the answer.
+        #[arg(long)]
+        progress: bool,
         point: PathBuf,
     },
     DropWrites {
@@ -207,16 +217,23 @@ impl ServedMount {
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
             RequestVerb::Sync => filesystem.commit()?,
-            RequestVerb::FilesystemResize { size } => {
-                resize::resize(&mut out, filesystem, &size, &request.global)?;
+            RequestVerb::FilesystemResize { progress: true, manner, size } => {
+                return Ok(resize_watched(filesystem, size, manner, request.global));
+            }
+            RequestVerb::FilesystemResize { progress: false, manner, size } => {
+                resize::resize(&mut out, filesystem, &size, manner, &request.global)?;
             }
             RequestVerb::Mount(args) => {
                 let shared = self.shared.upgrade().context("the mount is gone")?;
                 let listen = |mounted: &Mounted| listen(mounted, &shared);
                 out = shared.mount_another(filesystem, &args, listen)?;
             }
-            RequestVerb::Wait => return Ok(Answer::AtEnd(Box::new(|| Ok(())))),
-            RequestVerb::Umount { force, point } => return self.umount(force, &point),
+            RequestVerb::Wait => {
+                return Ok(Answer::AtEnd { begin: Box::new(|| Ok(())), progress: None });
+            }
+            RequestVerb::Umount { force, progress, point } => {
+                return self.umount(force, progress, &point);
+            }
             RequestVerb::DropWrites { toggle } => self.drop_writes(toggle)?,
             RequestVerb::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
             RequestVerb::Filesystem(verb) => {
@@ -325,10 +342,12 @@ impl ServedMount {
     }
 
     /// Ends the mount; if only one of several mount points is removed, answers so at once.
-    fn umount(&self, force: bool, point: &Path) -> Result<Answer> {
+    fn umount(&self, force: bool, progress: bool, point: &Path) -> Result<Answer> {
         let handle = self.unmount_handle.clone();
         ensure!(point == handle.point(), "{}", umount::MOUNTED_ELSEWHERE);
-        Ok(Answer::AtEnd(Box::new(move || {
+        let stats_handle = self.stats_handle.clone();
+        let remaining: Progress = Box::new(move || to_write(stats_handle.filesystem()));
+        let begin = Box::new(move || {
             if force {
                 handle.stop().map_err(|error| error.to_string())
             } else {
@@ -341,7 +360,8 @@ impl ServedMount {
                     Err(error) => Err(error.to_string()),
                 }
             }
-        })))
+        });
+        Ok(Answer::AtEnd { begin, progress: progress.then_some(remaining) })
     }
 
     fn drop_writes(&self, toggle: OnOff) -> Result<()> {
@@ -372,6 +392,23 @@ impl ServedMount {
         list.push(Follower { number, ..follower });
         number
     }
+}
+
+/// Resizes a filesystem, and answers with the progress first.
+fn resize_watched(
+    filesystem: &Filesystem,
+    size: String,
+    manner: resize::Manner,
+    global: Global,
+) -> Answer {
+    let progress = Box::new(to_relocate(filesystem.clone()));
+    let filesystem = filesystem.clone();
+    let make = Box::new(move || {
+        let mut out = Vec::new();
+        let resized = resize::resize(&mut out, &filesystem, &size, manner, &global);
+        resized.map(|()| out).map_err(|error| message(&error))
+    });
+    Answer::Watched { make, progress }
 }
 
 /// The followers of the trace.

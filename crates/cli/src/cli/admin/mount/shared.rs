@@ -30,6 +30,7 @@ use super::args::{MountArgs, source};
 use super::options::OptionList;
 use crate::cli::args::Global;
 use crate::cli::host::image::ImageArgs;
+use crate::cli::host::meter::to_write;
 use crate::cli::report::{message, print_error};
 
 /// The mounts of one image.
@@ -123,6 +124,11 @@ impl SharedMounts {
         }
         drop(live);
         let waiting = control.map(Control::close).unwrap_or_default();
+        {
+            let handle = mounted.stats_handle();
+            let progress = || to_write(handle.filesystem());
+            waiting.report(&progress, || mounted.finish());
+        }
         let ended = mounted.end().with_context(|| self.name.clone());
         let why = ended.as_ref().err().map(message);
         waiting.tell(why.as_deref().map_or(Ok(()), Err));
