@@ -4,7 +4,9 @@
 //!    other command line goes unchanged to the `btrfs` of btrfs-progs.
 //! 2. A command that takes several paths is split where the paths change between our mounts and
 //!    others; each part is run in turn.
-//! 3. Errors start with `ERROR: `, as those of btrfs-progs do.
+//! 3. btrfs-progs sees no mount of userbtrfs: a command that must not use a mounted device is
+//!    refused here if a server has its image.
+//! 4. Errors start with `ERROR: `, as those of btrfs-progs do.
 
 mod call;
 mod commands;
@@ -19,11 +21,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use userbtrfs::device::mount_of_holder;
 
 use call::Call;
 use commands::Found;
 use globals::Globals;
 use hand_over::hand_over;
+
+/// The groups of btrfs-progs that refuse a mounted device.
+const EXCLUSIVE: [&str; 3] = ["check", "rescue", "restore"];
 
 /// Returns true if the command was called by the name `btrfs`.
 pub(super) fn is_called(words: &[OsString]) -> bool {
@@ -33,7 +39,21 @@ pub(super) fn is_called(words: &[OsString]) -> bool {
 
 /// Returns the parts of the work of a command line; `verbs` is our command.
 pub(super) fn calls(arguments: &[OsString], verbs: &clap::Command) -> Vec<Call> {
-    our_calls(arguments, verbs).unwrap_or_else(|| vec![Call::Theirs(arguments.to_vec())])
+    let theirs = || refusal(arguments).unwrap_or_else(|| Call::Theirs(arguments.to_vec()));
+    our_calls(arguments, verbs).unwrap_or_else(|| vec![theirs()])
+}
+
+/// Returns the refusal of a command line for btrfs-progs that has to have an image alone, while a
+/// mount of ours has it.
+fn refusal(arguments: &[OsString]) -> Option<Call> {
+    let (_, rest) = Globals::split(arguments)?;
+    let (group, words) = commands::group(rest)?;
+    if !EXCLUSIVE.contains(&group) || words.iter().any(|word| word == "--force") {
+        return None;
+    }
+    let is_mounted = |word: &&OsString| mount_of_holder(Path::new(word)).is_some();
+    let image = Path::new(words.iter().find(is_mounted)?);
+    Some(Call::Refused(format!("{} is currently mounted by userbtrfs", image.display())))
 }
 
 /// Returns the parts if one of them is ours; `None` if the whole command line is for the other

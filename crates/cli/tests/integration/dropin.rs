@@ -12,7 +12,7 @@ use super::support::made::Made;
 use super::support::site::Site;
 
 /// Lines of scripts for `sh`. `M` is the mount point; the working directory is that, too.
-const SCRIPT: [&str; 57] = [
+const SCRIPT: [&str; 60] = [
     "btrfs subvolume create $M/data",
     "btrfs subvolume create snapshots",
     "btrfs sub create $M/data/inner/",
@@ -55,12 +55,15 @@ const SCRIPT: [&str; 57] = [
     "btrfs property set $M/plain/file compression zstd",
     "btrfs property get $M/plain/file; btrfs prop get -ti plain/file compression",
     "btrfs property set $M label some-name; btrfs property get -tf $M label; echo $?",
+    "btrfs property set $M label ''; echo $?; btrfs property get $M label",
     "btrfs property get data label; echo $?",
     "btrfs property get data nonsense; echo $?",
     "btrfs property set data ro maybe; echo $?",
     "btrfs subvolume get-default $M",
     "btrfs subvolume set-default $M/data && btrfs sub get-default $M | awk '{print $NF}'",
     "btrfs subvolume set-default 5 $M && btrfs subvolume get-default plain",
+    "btrfs subvolume set-default 0 $M && btrfs subvolume get-default plain",
+    "btrfs subvolume snapshot data $M > /dev/null 2>&1; echo $?; ls data",
     "btrfs subvolume delete -c $M/snapshots/day2",
     "btrfs sub del --commit-each snapshots/data ./snapshots/day3/",
     // btrfs-progs 6.2 prints its line also about a subvolume that it could not delete.
@@ -169,6 +172,7 @@ fn script_lines_print_in_a_mount_what_btrfs_progs_prints() {
 #[test]
 fn errors_start_as_those_of_btrfs_progs() {
     let Some(site) = Site::new() else { return };
+    site.made.verb("filesystem resize 512M", &[]).good();
     site.mount(&[]).good();
     let links = Links::new();
     let point = site.point();
@@ -189,7 +193,48 @@ fn errors_start_as_those_of_btrfs_progs() {
     let said = run("sub delete $M/missing");
     assert!(said.starts_with("ERROR: $M/missing: "), "{said}");
     assert!(!point.join("new").exists());
+    for command in ["check", "rescue zero-log", "resc clear-space-cache v1", "restore -l"] {
+        let words = format!("{command} {}", site.image().display());
+        let ran = links.run(&words, &links.path());
+        assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
+        assert!(ran.stderr.ends_with(" is currently mounted by userbtrfs\n"), "{words}: {ran:?}");
+    }
     site.umount();
+}
+
+#[test]
+fn resize_of_a_mount_keeps_its_image_file_and_fails_as_btrfs_progs() {
+    let Some(site) = Site::new() else { return };
+    site.made.verb("filesystem resize 512M", &[]).good();
+    site.mount(&[]).good();
+    let links = Links::new();
+    let point = site.point();
+    let run = |words: &str| {
+        let words = words.replace("$M", point.to_str().unwrap());
+        let ran = links.run(&format!("filesystem resize {words}"), &links.path());
+        format!("{}{}", String::from_utf8(ran.stdout).unwrap(), ran.stderr)
+            .replace(point.to_str().unwrap(), "$M")
+    };
+    let length = || fs::metadata(site.image()).unwrap().len();
+    let whole = length();
+    let said = run("300M $M");
+    assert!(said.ends_with(" to 300.00MiB\n"), "{said}");
+    assert_eq!(length(), whole);
+    assert!(run("max $M").ends_with(" from 300.00MiB to max\n"));
+    assert!(run("--enqueue 1:max $M").ends_with(" to max\n"));
+    fs::write(point.join("file"), "").unwrap();
+    for (words, why) in [
+        ("1T $M", "unable to resize '$M': no enough free space"),
+        ("100M $M", "unable to resize '$M': Invalid argument"),
+        ("2:max $M", "unable to resize '$M': No such device"),
+        ("300M $M/file", "not a directory: $M/file"),
+        ("cancel $M", "resize cancel is not supported"),
+    ] {
+        assert_eq!(run(words), format!("ERROR: {why}\n"), "{words}");
+    }
+    assert_eq!(length(), whole);
+    site.umount();
+    site.judge();
 }
 
 #[test]
@@ -204,6 +249,14 @@ fn images_take_the_same_commands() {
     let said = run("sub snap -r $I /a /b");
     assert_eq!(said, "Create a readonly snapshot of '/a' in '/b'\n");
     assert_eq!(run("property get $I /b ro"), "ro=true\n");
+    assert_eq!(run("property set $I label some-name"), "");
+    assert_eq!(run("property get -t d $I label"), "label=some-name\n");
+    assert_eq!(run("property get -t f $I label"), "label=some-name\n");
+    assert_eq!(run("property get $I"), "label=some-name\n");
+    assert_eq!(run("property set $I /a compression zstd"), "");
+    assert_eq!(run("property get $I /a"), "ro=false\ncompression=zstd\n");
+    assert!(run("property list $I /a").starts_with("ro  "));
+    assert_eq!(run("property list -t d $I").split(' ').next(), Some("label"));
     assert_eq!(run("sub set-default 256 $I"), "");
     assert!(run("sub get-default $I").ends_with(" path a\n"));
     assert_eq!(run("sub set-default $I 5"), "");
@@ -279,7 +332,7 @@ fn command_without_btrfs_progs_fails_and_does_not_call_itself() {
     let run = |before: &str, words: &str| -> Option<Ran> {
         let script = format!("({hides}); {before}; PATH={only} exec {only}/btrfs {words}");
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        unshare.args(["--mount", "--propagation", "slave", "sh", "-c", &script]);
         let ran: Ran = unshare.stdin(Stdio::null()).output().ok()?.into();
         (!ran.stderr.contains("unshare")).then_some(ran)
     };
@@ -299,7 +352,7 @@ fn command_without_btrfs_progs_fails_and_does_not_call_itself() {
         }
         let script = format!("({hides}); PATH={only}:{only}/more exec {only}/btrfs {words}");
         let mut unshare = Command::new("timeout");
-        let apart = ["unshare", "--mount", "--propagation", "private"];
+        let apart = ["unshare", "--mount", "--propagation", "slave"];
         unshare.arg("600").args(apart).args(["sh", "-c", &script]);
         let ran: Ran = unshare.stdin(Stdio::null()).output().unwrap().into();
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), why), "{name}");

@@ -230,6 +230,7 @@ fn read_only_property_is_set_unless_the_subvolume_was_received() {
     for (paths, why) in [
         (["/d", "ro", "true"], "/d: object is not compatible with property: ro"),
         (["/a", "label", "x"], "unknown property: label"),
+        (["/a", "nonsense", "x"], "unknown property: nonsense"),
         (["/a", "ro", "maybe"], "invalid value for property: maybe"),
     ] {
         assert_eq!(made.verb("property set", &paths).bad(), format!("userbtrfs: {why}\n"));

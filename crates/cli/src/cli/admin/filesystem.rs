@@ -7,20 +7,21 @@
 pub(in crate::cli) mod defragment;
 mod df;
 mod du;
-mod label;
+pub(in crate::cli::admin) mod label;
 pub(in crate::cli) mod request;
 pub(in crate::cli) mod resize;
 mod usage;
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Arg, Subcommand};
 
 use crate::cli::admin::mounted::request_at;
-use crate::cli::args::Global;
+use crate::cli::admin::subvolume::mounted;
+use crate::cli::admin::subvolume::place::{change, once, refuse_options};
+use crate::cli::args::{Global, WriteArgs};
 
 /// The operations on a filesystem.
 #[derive(Subcommand)]
@@ -37,7 +38,8 @@ pub(crate) enum FilesystemVerb {
     /// Show or set the label
     #[command(mut_args(or_path))]
     Label(label::LabelArgs),
-    /// Commit everything written to a mount
+    /// Commit everything written to a mount; in an image, replay and commit a log
+    #[command(mut_args(or_path))]
     Sync(SyncArgs),
     /// Resize the filesystem in an image or a mount
     Resize(resize::ResizeArgs),
@@ -57,8 +59,8 @@ fn or_path(arg: Arg) -> Arg {
 
 #[derive(clap::Args)]
 pub(crate) struct SyncArgs {
-    /// Path in the mount
-    path: PathBuf,
+    #[command(flatten)]
+    image: WriteArgs,
 }
 
 pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
@@ -74,11 +76,16 @@ pub(crate) fn run(global: &Global, verb: &FilesystemVerb) -> Result<ExitCode> {
 }
 
 fn sync(global: &Global, args: &SyncArgs) -> Result<ExitCode> {
-    let named = || args.path.display().to_string();
+    let path = &args.image.root.image.image;
+    if !mounted::has_object(path) && !path.is_dir() {
+        return change(global, &args.image, once(&args.image), |_| Ok(ExitCode::SUCCESS));
+    }
+    refuse_options(&args.image.root)?;
+    let named = || path.display().to_string();
     // The kernel writes its dirty pages back; unless the mount is of a block device, it sends the
     // server no request to commit.
-    let path = File::open(&args.path).with_context(named)?;
-    rustix::fs::syncfs(&path).with_context(named)?;
-    drop(path);
-    request_at(global, &args.path, &["sync".into()])
+    let file = File::open(path).with_context(named)?;
+    rustix::fs::syncfs(&file).with_context(named)?;
+    drop(file);
+    request_at(global, path, &["sync".into()])
 }

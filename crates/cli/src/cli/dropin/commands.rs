@@ -118,6 +118,12 @@ impl Found {
     }
 }
 
+/// Returns the group that the first word names, and the words after it.
+pub(super) fn group(words: &[OsString]) -> Option<(&'static str, &[OsString])> {
+    let (first, words) = words.split_first()?;
+    Some((named(&GROUPS, first, |(name, _)| name)?.0, words))
+}
+
 /// Returns the entry whose name is the word, or the only one whose name starts with it.
 fn named<'a, T>(entries: &'a [T], word: &OsString, name: impl Fn(&T) -> &str) -> Option<&'a T> {
     let word = word.to_str().filter(|word| !word.is_empty())?;

@@ -28,6 +28,9 @@ const SIZE_UNITS: [&str; 15] = [
     "tbytes",
 ];
 
+/// The names of properties.
+const PROPERTIES: [&str; 3] = ["ro", "label", "compression"];
+
 /// A command with everything that its calls are made of.
 struct Translation<'a> {
     globals: &'a Globals,
@@ -89,6 +92,9 @@ impl Translation<'_> {
     }
 
     fn on_image(&self) -> Call {
+        if self.found.group == "property" {
+            return self.on_property_of_image();
+        }
         let operands = self.words.operands.clone();
         let swapped = |operands: Vec<OsString>| operands.into_iter().rev().collect();
         let is_default_id = self.is("subvolume", "set-default")
@@ -100,6 +106,9 @@ impl Translation<'_> {
     fn in_mount(&self, operands: &[OsString]) -> Call {
         if self.found.group == "property" {
             return self.on_property(operands);
+        }
+        if self.is("filesystem", "resize") {
+            return self.on_resize(operands);
         }
         if self.found.group != "subvolume" {
             return self.call(operands.to_vec());
@@ -125,7 +134,7 @@ impl Translation<'_> {
                 _ => self.call(operands.to_vec()),
             },
             "snapshot" => match operands {
-                [source, dest] => self.call(vec![source.clone(), snapshot_path(source, dest)]),
+                [source, dest] => self.on_snapshot(source, dest),
                 _ => self.call(operands.to_vec()),
             },
             _ if first.exists() && !first.is_dir() => {
@@ -135,17 +144,39 @@ impl Translation<'_> {
         }
     }
 
+    /// Returns the call for a resize of a mount of ours, whose image is taken for a device.
+    fn on_resize(&self, operands: &[OsString]) -> Call {
+        let path = operands.last().map_or(Path::new(""), Path::new);
+        if path.exists() && !path.is_dir() {
+            return Call::Refused(format!("not a directory: {}", path.display()));
+        }
+        if operands.first().is_some_and(|size| size == "cancel") {
+            return Call::Refused("resize cancel is not supported".to_owned());
+        }
+        self.call_with("--as-progs".into(), operands.to_vec())
+    }
+
+    /// Returns the call for a snapshot in a mount of ours. The path of the snapshot is complete, so
+    /// it must not exist: our verb would take a directory for the parent of the snapshot.
+    fn on_snapshot(&self, source: &OsStr, dest: &OsStr) -> Call {
+        let path = snapshot_path(source, dest);
+        let source_name = Path::new(source).display();
+        match Path::new(&path).symlink_metadata() {
+            Err(_) => self.call(vec![source.to_owned(), path]),
+            Ok(_) if Path::new(dest).is_dir() => {
+                Call::Refused(format!("cannot snapshot '{source_name}': File exists"))
+            }
+            Ok(_) => Call::Refused(format!(
+                "'{}' exists and it is not a directory",
+                Path::new(dest).display()
+            )),
+        }
+    }
+
     /// Returns the call for a property of an object in a mount of ours.
     fn on_property(&self, operands: &[OsString]) -> Call {
         let object = operands.first().map_or(Path::new(""), Path::new);
-        let named = |name: &OsStr| match name.as_encoded_bytes() {
-            [b's', ..] => "s".into(),
-            [b'i', ..] => "i".into(),
-            // The label of a device is that of its filesystem.
-            [b'f' | b'd', ..] => "f".into(),
-            _ => name.to_owned(),
-        };
-        let kind = self.words.value(["t", "t"]).map_or("any".into(), named);
+        let kind = self.object_kind();
         let needs_dir = kind == "s" && self.found.command.name != "list";
         if object.symlink_metadata().is_err() {
             return Call::Refused(format!(
@@ -156,11 +187,50 @@ impl Translation<'_> {
         if needs_dir && !object.is_dir() {
             return Call::Refused(format!("not a subvolume: {}", object.display()));
         }
-        let kind = Opt { name: "t".to_owned(), value: Some(kind) }.word();
-        match self.call(operands.to_vec()) {
+        self.call_on_kind(kind, operands.to_vec())
+    }
+
+    /// Returns the call for a property of an object in an image. Without a path in it, the object is
+    /// the device, whose label is that of the filesystem.
+    fn on_property_of_image(&self) -> Call {
+        let mut operands = self.words.operands.clone();
+        let is_name = |word: &OsString| PROPERTIES.iter().any(|name| word == name);
+        let after = &operands[1..];
+        let is_device = match self.found.command.name {
+            "get" => after.is_empty() || after.len() == 1 && is_name(&after[0]),
+            "set" => after.len() == 2,
+            _ => after.is_empty(),
+        };
+        if !is_device {
+            return self.call_on_kind(self.object_kind(), operands);
+        }
+        operands.insert(1, "/".into());
+        let kind = self.object_kind();
+        self.call_on_kind(if kind == "any" { "f".into() } else { kind }, operands)
+    }
+
+    /// Returns the type of an object that has properties, as our verb names it.
+    fn object_kind(&self) -> OsString {
+        let named = |name: &OsStr| match name.as_encoded_bytes() {
+            [b's', ..] => "s".into(),
+            [b'i', ..] => "i".into(),
+            // The label of a device is that of its filesystem.
+            [b'f' | b'd', ..] => "f".into(),
+            _ => name.to_owned(),
+        };
+        self.words.value(["t", "t"]).map_or("any".into(), named)
+    }
+
+    fn call_on_kind(&self, kind: OsString, operands: Vec<OsString>) -> Call {
+        self.call_with(Opt { name: "t".to_owned(), value: Some(kind) }.word(), operands)
+    }
+
+    /// Returns the call with another option.
+    fn call_with(&self, option: OsString, operands: Vec<OsString>) -> Call {
+        match self.call(operands) {
             Call::Ours(mut line) => {
                 let at = line.iter().position(|word| word == "--").unwrap_or(line.len());
-                line.insert(at, kind);
+                line.insert(at, option);
                 Call::Ours(line)
             }
             other => other,
@@ -188,6 +258,8 @@ impl Translation<'_> {
         let dropped: &[&str] = match command.name {
             "show" => &SIZE_UNITS,
             "sync" => &["s"],
+            // Only one operation is in progress at a time; another one fails.
+            "resize" => &["enqueue"],
             "get" | "set" | "list" if *group == "property" => &["t"],
             _ => &[],
         };

@@ -48,7 +48,7 @@ pub(super) fn run(global: &Global, args: &LabelArgs) -> Result<ExitCode> {
 }
 
 /// Fails, before anything is opened, if a label is not valid.
-fn check(label: &OsStr) -> Result<()> {
+pub(in crate::cli::admin) fn check(label: &OsStr) -> Result<()> {
     let len = label.len();
     ensure!(len <= LABEL_BYTES, "label {} is too long (max {LABEL_BYTES})", shown(label));
     ensure!(!label.as_bytes().contains(&b'\n'), "label {} has a newline", shown(label));

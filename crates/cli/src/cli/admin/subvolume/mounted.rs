@@ -29,7 +29,7 @@ pub(in crate::cli::admin) fn is_in_mount(path: &Path) -> bool {
 }
 
 /// Returns true if an object is in a mount of ours, of whatever kind it is.
-pub(super) fn has_object(path: &Path) -> bool {
+pub(in crate::cli::admin) fn has_object(path: &Path) -> bool {
     matches!(control::check(path), Ok(()) | Err(AskError::Within { .. }))
 }
 

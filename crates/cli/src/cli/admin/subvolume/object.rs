@@ -1,4 +1,4 @@
-//! The properties of objects in a mount: subvolumes, files, and the filesystem itself.
+//! The properties of objects in a mount or an image: subvolumes, files, and the filesystem itself.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -10,10 +10,11 @@ use clap::ValueEnum;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use userbtrfs::mount::control;
+use userbtrfs::{Error, Filesystem, Inode, XattrMode};
 
-use super::mounted;
+use super::{mounted, property};
 use crate::cli::admin::mounted::{answer_at, request_at};
-use crate::cli::args::Global;
+use crate::cli::args::{Format, Global};
 use crate::cli::output::stdout;
 use crate::cli::text::shown;
 
@@ -34,12 +35,113 @@ pub(crate) enum Kind {
     Any,
 }
 
-/// A property of an object in a mount.
+/// A property of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Property {
+pub(super) enum Property {
     ReadOnly,
     Label,
     Compression,
+}
+
+/// An object that has properties.
+pub(super) trait Object {
+    /// Returns its name in messages.
+    fn name(&self) -> String;
+    /// Returns the line about the property `ro`. Fails if it is not the root of a subvolume.
+    fn read_only(&self) -> Result<Vec<u8>>;
+    /// Returns true if it is the root of the filesystem, which has a label.
+    fn has_label(&self) -> bool;
+    /// Returns the label of its filesystem.
+    fn label(&self) -> Result<Vec<u8>>;
+    /// Returns the value of the property `compression`; `None` if it is not set.
+    fn compression(&self) -> Result<Option<Vec<u8>>>;
+}
+
+/// An object at a path in a mount.
+pub(super) struct InMount<'a>(pub(super) &'a Path);
+
+impl Object for InMount<'_> {
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn read_only(&self) -> Result<Vec<u8>> {
+        answer_at(self.0, &mounted::about("property-get", self.0)?)
+    }
+
+    fn has_label(&self) -> bool {
+        control::check(self.0).is_ok()
+    }
+
+    fn label(&self) -> Result<Vec<u8>> {
+        answer_at(self.0, &["property-label".into()])
+    }
+
+    fn compression(&self) -> Result<Option<Vec<u8>>> {
+        let mut value = [0; COMPRESSION_LEN_MAX];
+        match getxattr(self.0, COMPRESSION, &mut value) {
+            Ok(len) => Ok(Some(value[..len].to_vec())),
+            Err(Errno::NODATA) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// An object at a path in an image.
+pub(super) struct InImage<'a> {
+    filesystem: &'a Filesystem,
+    inode: Inode,
+    path: &'a OsStr,
+}
+
+impl<'a> InImage<'a> {
+    /// Returns the object at a path.
+    pub(super) fn at(filesystem: &'a Filesystem, path: &'a OsStr) -> Result<Self> {
+        let inode = filesystem.lookup(path.as_encoded_bytes()).with_context(|| shown(path))?;
+        Ok(Self { filesystem, inode, path })
+    }
+
+    /// Sets a property that is not `ro`.
+    pub(super) fn set(&self, property: Property, value: &OsStr) -> Result<()> {
+        let bytes = value.as_encoded_bytes();
+        match property {
+            Property::ReadOnly => unreachable!("it is a property of the subvolume"),
+            Property::Label => Ok(self.filesystem.set_label(bytes)?),
+            Property::Compression => {
+                let set = self.inode.set_xattr(COMPRESSION.as_bytes(), bytes, XattrMode::Either);
+                set.with_context(|| format!("failed to set compression for {}", self.name()))
+            }
+        }
+    }
+}
+
+impl Object for InImage<'_> {
+    fn name(&self) -> String {
+        shown(self.path)
+    }
+
+    fn read_only(&self) -> Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let subvolume = self.filesystem.subvolume_at(&self.inode)?;
+        property::write_read_only(&mut line, &subvolume, Format::Text)?;
+        Ok(line)
+    }
+
+    fn has_label(&self) -> bool {
+        self.inode.id() == self.filesystem.root().inode().id()
+    }
+
+    fn label(&self) -> Result<Vec<u8>> {
+        Ok(self.filesystem.superblock().label.clone())
+    }
+
+    fn compression(&self) -> Result<Option<Vec<u8>>> {
+        match self.inode.xattr(COMPRESSION.as_bytes()) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NoAttribute) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// All properties, in the order of btrfs-progs.
@@ -62,10 +164,10 @@ impl Property {
         }
     }
 
-    fn is_of(self, kind: Kind, path: &Path) -> bool {
+    fn is_of(self, kind: Kind, object: &dyn Object) -> bool {
         match (self, kind) {
-            (Self::ReadOnly, Kind::Any) => read_only(path).is_ok(),
-            (Self::Label, Kind::Any) => control::check(path).is_ok(),
+            (Self::ReadOnly, Kind::Any) => object.read_only().is_ok(),
+            (Self::Label, Kind::Any) => object.has_label(),
             (Self::Compression, Kind::Any) => true,
             (Self::ReadOnly, _) => kind == Kind::Subvolume,
             (Self::Label, _) => kind == Kind::Filesystem,
@@ -74,66 +176,52 @@ impl Property {
     }
 
     /// Returns the line about the property; empty if it is not set.
-    fn line(self, path: &Path) -> Result<Vec<u8>> {
+    fn line(self, object: &dyn Object) -> Result<Vec<u8>> {
+        let line = |value: &[u8]| [self.name().as_bytes(), b"=", value, b"\n"].concat();
         match self {
-            Self::ReadOnly => read_only(path),
-            Self::Label => {
-                let label = answer_at(path, &["property-label".into()])?;
-                Ok([b"label=", &label[..], b"\n"].concat())
-            }
-            Self::Compression => {
-                let mut value = [0; COMPRESSION_LEN_MAX];
-                match getxattr(path, COMPRESSION, &mut value) {
-                    Ok(len) => Ok([b"compression=", &value[..len], b"\n"].concat()),
-                    Err(Errno::NODATA) => Ok(Vec::new()),
-                    Err(error) => Err(error.into()),
-                }
-            }
+            Self::ReadOnly => object.read_only(),
+            Self::Label => Ok(line(&object.label()?)),
+            Self::Compression => Ok(object.compression()?.map_or(Vec::new(), |it| line(&it))),
         }
     }
 }
 
-/// Returns the line about the property `ro`. Fails if the path is not that of a subvolume.
-fn read_only(path: &Path) -> Result<Vec<u8>> {
-    answer_at(path, &mounted::about("property-get", path)?)
-}
-
 /// Returns the property of an object with a name.
-fn named(name: &OsStr, kind: Kind, path: &Path) -> Result<Property> {
+pub(super) fn named(name: &OsStr, kind: Kind, object: &dyn Object) -> Result<Property> {
     let Some(property) = ALL.into_iter().find(|property| name == property.name()) else {
         bail!("unknown property: {}", shown(name));
     };
-    if !property.is_of(kind, path) {
+    if !property.is_of(kind, object) {
         bail!("object is not compatible with property: {}", property.name());
     }
     Ok(property)
 }
 
 /// Prints a property of an object, or all.
-pub(super) fn get(path: &Path, kind: Kind, name: Option<&OsStr>) -> Result<ExitCode> {
+pub(super) fn get(object: &dyn Object, kind: Kind, name: Option<&OsStr>) -> Result<ExitCode> {
     let properties = match name {
-        Some(name) => vec![named(name, kind, path)?],
-        None => ALL.into_iter().filter(|property| property.is_of(kind, path)).collect(),
+        Some(name) => vec![named(name, kind, object)?],
+        None => ALL.into_iter().filter(|property| property.is_of(kind, object)).collect(),
     };
     let mut out = stdout();
     for property in properties {
-        out.write_all(&property.line(path).with_context(|| path.display().to_string())?)?;
+        out.write_all(&property.line(object).with_context(|| object.name())?)?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Lists the properties of an object.
-pub(super) fn list(path: &Path, kind: Kind) -> Result<ExitCode> {
+pub(super) fn list(object: &dyn Object, kind: Kind) -> Result<ExitCode> {
     let mut out = stdout();
-    for property in ALL.into_iter().filter(|property| property.is_of(kind, path)) {
+    for property in ALL.into_iter().filter(|property| property.is_of(kind, object)) {
         writeln!(out, "{:<20}{}", property.name(), property.description())?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets a property of an object; `set_read_only` sets `ro`.
+/// Sets a property of an object in a mount; `set_read_only` sets `ro`.
 pub(super) fn set(
     global: &Global,
     path: &Path,
@@ -142,7 +230,7 @@ pub(super) fn set(
     value: &OsStr,
     set_read_only: impl FnOnce() -> Result<ExitCode>,
 ) -> Result<ExitCode> {
-    match named(name, kind, path)? {
+    match named(name, kind, &InMount(path))? {
         Property::ReadOnly => set_read_only(),
         Property::Label => {
             let words = ["property-set-label".into(), "--".into(), value.to_owned()];

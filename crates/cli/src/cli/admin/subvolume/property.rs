@@ -1,11 +1,10 @@
-//! `property get` and `property set` of the property `ro` of subvolumes.
+//! `property get`, `property set` and `property list`.
 //!
 //! 1. A subvolume that was received stays read-only, since incremental receives rely on its
 //!    content; with `--force` it loses the UUID that says so, and becomes writable.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,11 +15,12 @@ use uuid::Uuid;
 
 use super::mounted;
 use super::object;
-use super::object::Kind;
+use super::object::{InImage, InMount, Kind, Property};
 use super::place::{change, once, print, refuse_options};
+use crate::cli::admin::filesystem::label;
 use crate::cli::args::{Format, Global, RootArgs, WriteArgs};
-use crate::cli::host::image::ImageArgs;
 use crate::cli::output::write_json;
+use crate::cli::session::{Access, Session};
 use crate::cli::text::shown;
 
 /// The operations on properties.
@@ -30,7 +30,7 @@ pub(crate) enum PropertyVerb {
     Get(GetArgs),
     /// Set a property
     Set(SetArgs),
-    /// List the properties of an object in a mount
+    /// List the properties of an object
     List(ListArgs),
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum PropertyVerb {
 pub(crate) struct GetArgs {
     #[command(flatten)]
     root: RootArgs,
-    /// Path of the subvolume (none after a path in a mount, which takes the place of IMAGE), and
+    /// Path of the object (none after a path in a mount, which takes the place of IMAGE), and
     /// property
     #[arg(num_args = 0..=2, value_name = "PATH [NAME]")]
     words: Vec<OsString>,
@@ -50,7 +50,7 @@ pub(crate) struct GetArgs {
 pub(crate) struct SetArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Path of the subvolume (none after a path in a mount, which takes the place of IMAGE),
+    /// Path of the object (none after a path in a mount, which takes the place of IMAGE),
     /// property, and value
     #[arg(required = true, num_args = 2..=3, value_name = "PATH NAME VALUE")]
     words: Vec<OsString>,
@@ -63,16 +63,18 @@ pub(crate) struct SetArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
-    /// Path in a mount
-    path: PathBuf,
+    #[command(flatten)]
+    root: RootArgs,
+    /// Path of the object (none after a path in a mount, which takes the place of IMAGE)
+    path: Option<OsString>,
     #[command(flatten)]
     kind: KindArgs,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct KindArgs {
-    /// Type of the object: s, subvolume; in a mount also i, inode (property compression), f,
-    /// filesystem (property label), and any
+    /// Type of the object: s, subvolume (property ro), i, inode (property compression), f,
+    /// filesystem (property label), or any
     #[arg(
         short = 't',
         value_name = "TYPE",
@@ -83,21 +85,11 @@ pub(crate) struct KindArgs {
     kind: Kind,
 }
 
-/// Fails if an object of a type other than a subvolume is in an image.
-fn refuse_in_image(kind: Kind, image: &ImageArgs) -> Result<()> {
-    ensure!(
-        kind == Kind::Subvolume,
-        "{}: this type of object applies to mounts only",
-        image.name()
-    );
-    Ok(())
-}
-
 pub(crate) fn run(global: &Global, verb: &PropertyVerb) -> Result<ExitCode> {
     match verb {
         PropertyVerb::Get(args) => get(global, args),
         PropertyVerb::Set(args) => set(global, args),
-        PropertyVerb::List(args) => object::list(&args.path, args.kind.kind),
+        PropertyVerb::List(args) => list(global, args),
     }
 }
 
@@ -108,13 +100,17 @@ fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
         refuse_options(&args.root)?;
         ensure!(args.words.len() < 2, "{}: too many arguments for a mount", first.display());
         if kind != Kind::Subvolume {
-            return object::get(first, kind, args.words.first().map(AsRef::as_ref));
+            return object::get(&InMount(first), kind, args.words.first().map(AsRef::as_ref));
         }
         check_name(args.words.first())?;
         return mounted::property_get(global, first);
     }
-    refuse_in_image(kind, &args.root.image)?;
     let (path, rest) = args.words.split_first().context("no path in the image is given")?;
+    if kind != Kind::Subvolume {
+        let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
+        let object = InImage::at(&filesystem, path)?;
+        return object::get(&object, kind, rest.first().map(AsRef::as_ref));
+    }
     check_name(rest.first())?;
     print(global, &args.root, |out, filesystem| {
         write_read_only(out, &subvolume(filesystem, path)?, global.format)
@@ -150,10 +146,12 @@ fn set(global: &Global, args: &SetArgs) -> Result<ExitCode> {
         check_name(Some(name))?;
         return set();
     }
-    refuse_in_image(kind, &args.image.root.image)?;
     let [path, name, value] = args.words.as_slice() else {
         bail!("{}: a path in the image, a property and a value are needed", first.display());
     };
+    if kind != Kind::Subvolume {
+        return set_in_image(global, args, path, name, value);
+    }
     check_name(Some(name))?;
     let read_only = read_only(value)?;
     change(global, &args.image, once(&args.image), |session| {
@@ -162,6 +160,43 @@ fn set(global: &Global, args: &SetArgs) -> Result<ExitCode> {
             .with_context(|| shown(path))?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Sets a property of an object in an image.
+fn set_in_image(
+    global: &Global,
+    args: &SetArgs,
+    path: &OsStr,
+    name: &OsStr,
+    value: &OsStr,
+) -> Result<ExitCode> {
+    change(global, &args.image, once(&args.image), |session| {
+        let object = InImage::at(&session.filesystem, path)?;
+        match object::named(name, args.kind.kind, &object)? {
+            Property::ReadOnly => {
+                let subvolume = subvolume(&session.filesystem, path)?;
+                set_read_only(&session.filesystem, &subvolume, read_only(value)?, args.force)
+                    .with_context(|| shown(path))?;
+            }
+            Property::Label => {
+                label::check(value)?;
+                object.set(Property::Label, value)?;
+            }
+            Property::Compression => object.set(Property::Compression, value)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Lists the properties of an object.
+fn list(global: &Global, args: &ListArgs) -> Result<ExitCode> {
+    let kind = args.kind.kind;
+    let Some(path) = &args.path else {
+        refuse_options(&args.root)?;
+        return object::list(&InMount(&args.root.image.image), kind);
+    };
+    let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
+    object::list(&InImage::at(&filesystem, path)?, kind)
 }
 
 fn read_only(value: &OsStr) -> Result<bool> {
