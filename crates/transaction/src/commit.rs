@@ -10,6 +10,7 @@
 //! | `run`             | the commit, stage by stage                               |
 //! | `space_items`     | the items that a commit writes about space               |
 //! | `roots`, `quotas` | root items; the quota status item                        |
+//! | `space_cache`     | the removal of space caches of older kernels             |
 //! | `superblock`      | the superblock that ends a commit                        |
 //! | `trigger`         | why transactions were committed                          |
 //! | `delayed`         | merging delayed changes between commits                  |
@@ -21,6 +22,7 @@ mod hooks;
 mod quotas;
 mod roots;
 mod run;
+mod space_cache;
 mod space_items;
 mod state;
 mod superblock;

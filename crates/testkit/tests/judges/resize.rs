@@ -192,7 +192,7 @@ fn space_cache_of_linux_does_not_outlive_its_block_groups() {
     btrfs_check(&image).unwrap();
     let filesystem = options().open(&image).unwrap();
     assert_eq!(filesystem.superblock().cache_generation, filesystem.superblock().generation);
-    filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Keep).unwrap();
+    filesystem.resize(NewSize::Bytes(600 * MIB), ImageLength::Keep).unwrap();
     assert_eq!(filesystem.superblock().cache_generation, 0);
     filesystem.close().unwrap();
     btrfs_check(&image).unwrap();

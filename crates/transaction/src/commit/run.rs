@@ -29,7 +29,7 @@ use super::hooks::{FlushScope, Hooks};
 use super::space_items::SpaceItemWriter;
 use super::state::{Commit, CommitDoing, CommitRole, Open};
 use super::trigger::{CommitCounts, CommitTrigger, Commits};
-use super::{quotas, roots, superblock};
+use super::{quotas, roots, space_cache, superblock};
 use crate::context::TransactionContext;
 use crate::editor::Editor;
 use crate::error::Result;
@@ -205,6 +205,7 @@ impl Committer {
         merge(&handle)?;
         self.crash_point(CrashPoint::CommitItemsFlushed);
         subvolume::create_pending(&self.snapshots, &handle, merge)?;
+        space_cache::remove(&handle)?;
         drop(handle);
         self.write_space_and_roots(commit)?;
         self.crash_point(CrashPoint::CommitTreesFinal);

@@ -54,9 +54,7 @@ pub(super) fn next(context: &TransactionContext, generation: u64) -> Result<Supe
         superblock.uuid_tree_generation = generation;
     }
     if superblock.cache_generation != NO_CACHE_YET {
-        // The old space cache does not have the changes of this transaction. As Linux does without
-        // `space_cache`: another generation that does not fit would let Linux keep the caches of
-        // block groups that were removed, for new ones at their addresses.
+        // The commit removed the caches. Linux then goes on without them, too.
         superblock.cache_generation = 0;
     }
     if superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE) {
