@@ -5,7 +5,8 @@
 //! 2. A command that takes several paths is split where the paths change between our mounts and
 //!    others; each part is run in turn.
 //! 3. btrfs-progs sees no mount of userbtrfs: a command that must not use a mounted device is
-//!    refused here if a server has its image.
+//!    refused here if a server has its image, and one that we do not have if it is about a directory
+//!    in our mount.
 //! 4. Errors start with `ERROR: `, as those of btrfs-progs do.
 
 mod call;
@@ -27,6 +28,7 @@ use call::Call;
 use commands::Found;
 use globals::Globals;
 use hand_over::hand_over;
+use place::is_in_mount;
 
 /// The groups of btrfs-progs that refuse a mounted device.
 const EXCLUSIVE: [&str; 3] = ["check", "rescue", "restore"];
@@ -43,12 +45,26 @@ pub(super) fn calls(arguments: &[OsString], verbs: &clap::Command) -> Vec<Call> 
     our_calls(arguments, verbs).unwrap_or_else(|| vec![theirs()])
 }
 
-/// Returns the refusal of a command line for btrfs-progs that has to have an image alone, while a
-/// mount of ours has it.
+/// Returns the refusal of a command line for btrfs-progs which that could not follow.
 fn refusal(arguments: &[OsString]) -> Option<Call> {
     let (_, rest) = Globals::split(arguments)?;
     let (group, words) = commands::group(rest)?;
-    if !EXCLUSIVE.contains(&group) || words.iter().any(|word| word == "--force") {
+    if EXCLUSIVE.contains(&group) {
+        return refusal_of_mounted(words);
+    }
+    let is_ours = |word: &&OsString| Path::new(word).is_dir() && is_in_mount(Path::new(word));
+    let dir = Path::new(words.iter().find(is_ours)?).display();
+    let is_command = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-");
+    let command = match words.first().filter(is_command).filter(|_| commands::has_commands(group)) {
+        Some(command) => format!("{group} {}", Path::new(command).display()),
+        None => group.to_owned(),
+    };
+    Some(Call::Refused(format!("{command} is not supported on a mount of userbtrfs: {dir}")))
+}
+
+/// Returns the refusal of a command that has to have an image alone, while a mount of ours has it.
+fn refusal_of_mounted(words: &[OsString]) -> Option<Call> {
+    if words.iter().any(|word| word == "--force") {
         return None;
     }
     let is_mounted = |word: &&OsString| mount_of_holder(Path::new(word)).is_some();

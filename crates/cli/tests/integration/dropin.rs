@@ -12,7 +12,7 @@ use super::support::made::Made;
 use super::support::site::Site;
 
 /// Lines of scripts for `sh`. `M` is the mount point; the working directory is that, too.
-const SCRIPT: [&str; 60] = [
+const SCRIPT: [&str; 62] = [
     "btrfs subvolume create $M/data",
     "btrfs subvolume create snapshots",
     "btrfs sub create $M/data/inner/",
@@ -64,7 +64,9 @@ const SCRIPT: [&str; 60] = [
     "btrfs subvolume set-default 5 $M && btrfs subvolume get-default plain",
     "btrfs subvolume set-default 0 $M && btrfs subvolume get-default plain",
     "btrfs subvolume snapshot data $M > /dev/null 2>&1; echo $?; ls data",
+    "btrfs sub create a-1; btrfs sub create a-2; btrfs subvolume delete -c a-1 a-2",
     "btrfs subvolume delete -c $M/snapshots/day2",
+    "btrfs sub delete plain/file 2>&1; btrfs fi df plain/file 2>&1; btrfs fi us plain/file 2>&1",
     "btrfs sub del --commit-each snapshots/data ./snapshots/day3/",
     // btrfs-progs 6.2 prints its line also about a subvolume that it could not delete.
     "btrfs subvolume delete data > /dev/null; echo $?",
@@ -199,6 +201,33 @@ fn errors_start_as_those_of_btrfs_progs() {
         assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
         assert!(ran.stderr.ends_with(" is currently mounted by userbtrfs\n"), "{words}: {ran:?}");
     }
+    site.umount();
+}
+
+#[test]
+fn commands_that_we_do_not_have_are_refused_by_name_on_our_mounts() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&[]).good();
+    let links = Links::new();
+    let point = site.point();
+    for (words, name) in [
+        ("scrub start -B", "scrub start"),
+        ("balance start --full-balance", "balance start"),
+        ("device usage", "device usage"),
+        ("fi show", "filesystem show"),
+        ("quota enable", "quota enable"),
+        ("inspect-internal rootid", "inspect-internal rootid"),
+        ("send", "send"),
+        ("receive -f stream", "receive"),
+    ] {
+        let ran = links.run(&format!("{words} {}", point.display()), &links.path());
+        let dir = point.display();
+        let why = format!("ERROR: {name} is not supported on a mount of userbtrfs: {dir}\n");
+        assert_eq!((ran.code, ran.stderr), (Some(1), why), "{words}");
+    }
+    // A directory there may be the destination of files that btrfs-progs restores.
+    let restored = links.run(&format!("restore -l {}", point.display()), &links.path());
+    assert!(!restored.stderr.contains("userbtrfs"), "{restored:?}");
     site.umount();
 }
 

@@ -123,7 +123,7 @@ fn deletion_frees_the_space_before_it_returns() {
     let listed = made.verb("subvolume list", &[]).good();
     let id = listed.lines().last().unwrap().split(' ').nth(1).unwrap();
     made.does(&format!("subvolume -q delete -i {id}"), &[]);
-    let said = made.verb("subvolume delete -c", &["/new/dir/s", "/nope"]);
+    let said = made.verb("subvolume delete -c", &["/nope", "/new/dir/s"]);
     assert_eq!(said.code, Some(1));
     assert_eq!(said.stderr, "userbtrfs: /nope: no such file or directory\n");
     assert_eq!(said.stdout, b"Delete subvolume (commit): '/new/dir/s'\n");

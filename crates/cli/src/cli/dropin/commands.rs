@@ -75,6 +75,9 @@ const GROUPS: [(&str, &[Command]); 16] = [
     ("send", &[]),
 ];
 
+/// The commands that are in no group.
+const SINGLE: [&str; 5] = ["check", "help", "receive", "restore", "send"];
+
 static SUBVOLUME: &[Command] = &[
     ours("create", Object::Each, &["i"]),
     ours("delete", Object::Each, &["i", "subvolid"]),
@@ -122,6 +125,11 @@ impl Found {
 pub(super) fn group(words: &[OsString]) -> Option<(&'static str, &[OsString])> {
     let (first, words) = words.split_first()?;
     Some((named(&GROUPS, first, |(name, _)| name)?.0, words))
+}
+
+/// Returns true if the word after the name of a group names one of its commands.
+pub(super) fn has_commands(group: &str) -> bool {
+    !SINGLE.contains(&group)
 }
 
 /// Returns the entry whose name is the word, or the only one whose name starts with it.

@@ -110,11 +110,16 @@ impl Translation<'_> {
         if self.is("filesystem", "resize") {
             return self.on_resize(operands);
         }
-        if self.found.group != "subvolume" {
-            return self.call(operands.to_vec());
-        }
         let name = self.found.command.name;
         let first = operands.first().map_or(Path::new(""), Path::new);
+        if self.found.group != "subvolume" {
+            return match name {
+                "df" | "usage" if first.exists() && !first.is_dir() => {
+                    Call::Refused(format!("not a directory: {}", first.display()))
+                }
+                _ => self.call(operands.to_vec()),
+            };
+        }
         match name {
             "create" => {
                 let existing = operands.iter().find(|path| Path::new(path).exists());
@@ -125,6 +130,10 @@ impl Translation<'_> {
                     )),
                     _ => self.call(operands.iter().map(|path| with_directory(path)).collect()),
                 }
+            }
+            // Our verb would take a file for an image.
+            "delete" if first.exists() && !first.is_dir() => {
+                Call::Refused("Not a Btrfs subvolume: Invalid argument".to_owned())
             }
             "delete" if self.words.value(["i", "subvolid"]).is_none() => {
                 self.call(operands.iter().map(resolved).collect())

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,10 +64,12 @@ pub(super) fn delete(global: &Global, args: &DeleteArgs) -> Result<ExitCode> {
         refuse_options(&args.image.root)?;
         let commit = args.commit_after || args.commit_each;
         if let Some(id) = args.deleted_id {
-            return mounted::delete_id(global, first, id, commit, |shown| args.line(shown));
+            return mounted::delete_id(global, first, id, commit, |shown| args.line(shown, true));
         }
         let paths = [first.as_os_str()].into_iter().chain(args.paths.iter().map(AsRef::as_ref));
-        return Ok(mounted::delete(global, paths, commit, |shown| args.line(shown)));
+        let last = args.paths.last().map_or(first.as_os_str(), AsRef::as_ref);
+        let line = |path: &Path| args.line(&path.display().to_string(), path == last);
+        return Ok(mounted::delete(global, paths, commit, line));
     }
     let is_given = !args.paths.is_empty() || args.deleted_id.is_some();
     ensure!(is_given, "{}: no path in the image is given", first.display());
@@ -74,10 +77,12 @@ pub(super) fn delete(global: &Global, args: &DeleteArgs) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let failures = ExitStatus::default();
         let mut deleted = Vec::new();
-        for target in args.targets(filesystem) {
+        let mut targets = args.targets(filesystem).peekable();
+        while let Some(target) = targets.next() {
+            let is_last = targets.peek().is_none();
             let done = target.and_then(|target| {
                 deleted.push(target.delete(filesystem)?);
-                announce(global, || args.line(&target.shown))
+                announce(global, || args.line(&target.shown, is_last))
             });
             failures.continue_after(done)?;
         }
@@ -101,8 +106,10 @@ impl DeleteArgs {
         }
     }
 
-    fn line(&self, shown: &str) -> String {
-        let how = if self.commit_after || self.commit_each { "commit" } else { "no-commit" };
+    /// Returns the line about a deleted subvolume, as btrfs-progs prints it.
+    fn line(&self, shown: &str, is_last: bool) -> String {
+        let is_committed = self.commit_each || self.commit_after && is_last;
+        let how = if is_committed { "commit" } else { "no-commit" };
         format!("Delete subvolume ({how}): '{shown}'")
     }
 }

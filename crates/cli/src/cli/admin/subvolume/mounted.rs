@@ -115,7 +115,7 @@ pub(super) fn delete(
     global: &Global,
     paths: impl Iterator<Item = impl AsRef<OsStr>>,
     commit: bool,
-    line: impl Fn(&str) -> String,
+    line: impl Fn(&Path) -> String,
 ) -> ExitCode {
     each(paths, |path| {
         let (dir, name) = place(path)?;
@@ -123,7 +123,7 @@ pub(super) fn delete(
         words.extend(commit.then(|| "-c".into()));
         words.extend(["--".into(), dir, name]);
         request_at(global, parent(path), &words)?;
-        announce(global, || line(&path.display().to_string()))
+        announce(global, || line(path))
     })
 }
 
