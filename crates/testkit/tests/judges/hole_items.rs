@@ -123,7 +123,7 @@ fn place(random: &mut Random) -> u64 {
 
 /// The side that has the filesystem open.
 enum Side<'a> {
-    Ours(EngineTarget, Arc<SparseDevice>),
+    Ours(Box<EngineTarget>, Arc<SparseDevice>),
     Linux(LinuxTarget<'a>),
 }
 
@@ -131,7 +131,8 @@ impl<'a> Side<'a> {
     fn ours(image: &SparseImage, has_log: bool) -> Self {
         let device = Arc::new(image.to_device());
         let options = OpenOptions::new().tree_log(has_log).clone();
-        Self::Ours(EngineTarget::with_options(device.clone(), &options).unwrap(), device)
+        let target = EngineTarget::with_options(device.clone(), &options).unwrap();
+        Self::Ours(Box::new(target), device)
     }
 
     fn linux(image: &SparseImage, linux: &'a Linux, place: &Path) -> Self {
@@ -145,7 +146,7 @@ impl<'a> Side<'a> {
 
     fn target(&mut self) -> &mut dyn Target {
         match self {
-            Self::Ours(target, _) => target,
+            Self::Ours(target, _) => &mut **target,
             Self::Linux(target) => target,
         }
     }
