@@ -30,7 +30,6 @@ mod tests {
     use userbtrfs::mkfs::{self, Options};
     use userbtrfs_sync::Arc;
 
-    use super::*;
     use crate::devices::SparseDevice;
     use crate::engine_target::{EngineTarget, used_beyond};
     use crate::model::Model;
