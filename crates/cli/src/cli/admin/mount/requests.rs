@@ -24,7 +24,7 @@ use crate::cli::admin::filesystem::resize;
 use crate::cli::admin::stats;
 use crate::cli::admin::stats::{MountParts, OnOff};
 use crate::cli::admin::subvolume;
-use crate::cli::admin::subvolume::{Identity, ListOptions, property};
+use crate::cli::admin::subvolume::{Identity, ListOptions, object, property};
 use crate::cli::admin::trace;
 use crate::cli::admin::trace::Traced;
 use crate::cli::admin::umount;
@@ -324,7 +324,7 @@ impl ServedMount {
         let filesystem = handle.filesystem();
         match verb {
             PropertyRequest::PropertyGet { dir } => {
-                property::write_read_only(out, &handle.subvolume_at(dir)?, format)?;
+                object::write_read_only(out, &handle.subvolume_at(dir)?, format)?;
             }
             PropertyRequest::PropertyLabel => {
                 out.extend_from_slice(&filesystem.superblock().label);

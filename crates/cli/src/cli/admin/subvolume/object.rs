@@ -1,7 +1,7 @@
 //! The properties of objects in a mount or an image: subvolumes, files, and the filesystem itself.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,13 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
+use serde_json::json;
 use userbtrfs::mount::control;
-use userbtrfs::{Error, Filesystem, Inode, XattrMode};
+use userbtrfs::{Error, Filesystem, Inode, SubvolumeInfo, XattrMode};
 
-use super::{mounted, property};
+use super::mounted;
 use crate::cli::admin::mounted::{answer_at, request_at};
 use crate::cli::args::{Format, Global};
-use crate::cli::output::stdout;
+use crate::cli::output::{stdout, write_json};
 use crate::cli::text::shown;
 
 /// The attribute that holds the property `compression`.
@@ -123,7 +124,7 @@ impl Object for InImage<'_> {
     fn read_only(&self) -> Result<Vec<u8>> {
         let mut line = Vec::new();
         let subvolume = self.filesystem.subvolume_at(&self.inode)?;
-        property::write_read_only(&mut line, &subvolume, Format::Text)?;
+        write_read_only(&mut line, &subvolume, Format::Text)?;
         Ok(line)
     }
 
@@ -142,6 +143,20 @@ impl Object for InImage<'_> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Writes whether a subvolume is read-only.
+pub(in crate::cli) fn write_read_only(
+    out: &mut dyn Write,
+    subvolume: &SubvolumeInfo,
+    format: Format,
+) -> Result<()> {
+    let read_only = subvolume.is_read_only();
+    match format {
+        Format::Text => writeln!(out, "ro={read_only}")?,
+        Format::Json => write_json(out, "property-get", &json!({ "ro": read_only }))?,
+    }
+    Ok(())
 }
 
 /// All properties, in the order of btrfs-progs.

@@ -4,22 +4,19 @@
 //!    content; with `--force` it loses the UUID that says so, and becomes writable.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Subcommand;
-use serde_json::json;
 use userbtrfs::{Error, Filesystem, SubvolumeInfo};
 use uuid::Uuid;
 
 use super::mounted;
 use super::object;
-use super::object::{InImage, InMount, Kind, Property};
+use super::object::{InImage, InMount, Kind, Property, write_read_only};
 use super::place::{change, once, print, refuse_options};
 use crate::cli::admin::filesystem::label;
-use crate::cli::args::{Format, Global, RootArgs, WriteArgs};
-use crate::cli::output::write_json;
+use crate::cli::args::{Global, RootArgs, WriteArgs};
 use crate::cli::session::{Access, Session};
 use crate::cli::text::shown;
 
@@ -115,20 +112,6 @@ fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
     print(global, &args.root, |out, filesystem| {
         write_read_only(out, &subvolume(filesystem, path)?, global.format)
     })
-}
-
-/// Writes whether a subvolume is read-only.
-pub(in crate::cli) fn write_read_only(
-    out: &mut dyn Write,
-    subvolume: &SubvolumeInfo,
-    format: Format,
-) -> Result<()> {
-    let read_only = subvolume.is_read_only();
-    match format {
-        Format::Text => writeln!(out, "ro={read_only}")?,
-        Format::Json => write_json(out, "property-get", &json!({ "ro": read_only }))?,
-    }
-    Ok(())
 }
 
 fn set(global: &Global, args: &SetArgs) -> Result<ExitCode> {
