@@ -151,8 +151,8 @@ mod tests {
             }
         });
         drop(ours);
-        // The last confirmation may have been seen before the end; otherwise the stream ends with an
-        // error, since it was not read.
+        // The last confirmation may have been seen before the end; otherwise the stream ends with
+        // an error, since it was not read.
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
         assert!((1..=2).contains(&rest.len()), "{rest:?}");
     }

@@ -199,8 +199,8 @@ impl Translation<'_> {
         self.call_on_kind(kind, operands.to_vec())
     }
 
-    /// Returns the call for a property of an object in an image. Without a path in it, the object is
-    /// the device, whose label is that of the filesystem.
+    /// Returns the call for a property of an object in an image. Without a path in it, the object
+    /// is the device, whose label is that of the filesystem.
     fn on_property_of_image(&self) -> Call {
         let mut operands = self.words.operands.clone();
         let is_name = |word: &OsString| PROPERTIES.iter().any(|name| word == name);

@@ -2,8 +2,8 @@
 //!
 //! 1. An image file is extended and truncated with its filesystem. A block device, and an image
 //!    that is a part of a file, keeps its size.
-//! 2. Called as `btrfs`, the command takes the image file of a mount for a device, whose size stays,
-//!    and the errors are those of btrfs-progs.
+//! 2. Called as `btrfs`, the command takes the image file of a mount for a device, whose size
+//!    stays, and the errors are those of btrfs-progs.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
