@@ -55,6 +55,14 @@ fn ls_lists_files_before_directories() {
 }
 
 #[test]
+fn ls_of_a_pattern_heads_each_of_several_directories() {
+    let made = made();
+    made.does("mkdir -p", &["/a/more/y"]);
+    assert_eq!(made.verb("ls", &["/a/[ms]*"]).good(), "/a/more:\ny\n\n/a/sub:\nx.txt\n");
+    assert_eq!(made.verb("ls", &["/a/s*"]).good(), "x.txt\n");
+}
+
+#[test]
 fn quoted_wildcards_match_names_in_the_image() {
     let made = made();
     assert_eq!(made.verb("ls -d", &["/a/*"]).good(), "/a/big\n/a/new\n/a/old\n/a/sub\n");

@@ -1,6 +1,7 @@
 //! `ls`: lists directories. Errors are reported, and the listing continues.
 
 use std::cmp::Reverse;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -16,18 +17,24 @@ use crate::cli::text;
 
 pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
     let failures = ExitStatus::default();
+    let paths = session.expand(&session.paths_or_start(&args.paths));
     match session.global.format {
-        Format::Text => list_text(session, args, &failures)?,
-        Format::Json => list_json(session, args, &failures)?,
+        Format::Text => list_text(session, args, &paths, &failures)?,
+        Format::Json => list_json(session, args, &paths, &failures)?,
     }
     Ok(failures.code())
 }
 
-fn list_text(session: &Session, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+fn list_text(
+    session: &Session,
+    args: &LsArgs,
+    paths: &[OsString],
+    failures: &ExitStatus,
+) -> Result<()> {
     let mut out = stdout();
-    let several = args.paths.len() > 1 || args.recursive;
+    let several = paths.len() > 1 || args.recursive;
     let mut first = true;
-    for_each_listing(session, args, failures, |listing| {
+    for_each_listing(session, args, paths, failures, |listing| {
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         if listing.directory && several {
             writeln!(out, "{gap}{}:", Quoted(listing.path))?;
@@ -38,9 +45,14 @@ fn list_text(session: &Session, args: &LsArgs, failures: &ExitStatus) -> Result<
     Ok(())
 }
 
-fn list_json(session: &Session, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+fn list_json(
+    session: &Session,
+    args: &LsArgs,
+    paths: &[OsString],
+    failures: &ExitStatus,
+) -> Result<()> {
     let mut list = JsonList::start(stdout(), "ls")?;
-    for_each_listing(session, args, failures, |listing| {
+    for_each_listing(session, args, paths, failures, |listing| {
         listing.each(failures, |name, inode| {
             let document = describe(&inode.metadata()?, inode)?;
             let document = with_name(document, "name", name);
@@ -95,14 +107,14 @@ impl Listing<'_> {
 fn for_each_listing(
     session: &Session,
     args: &LsArgs,
+    paths: &[OsString],
     failures: &ExitStatus,
     mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
     let filesystem = &session.filesystem;
-    let paths = session.expand(&session.paths_or_start(&args.paths));
     let mut files = Vec::new();
     let mut dirs = Vec::new();
-    for path in &paths {
+    for path in paths {
         let path = path.as_encoded_bytes();
         let mut sort = || -> Result<()> {
             let inode = filesystem.lookup_no_follow(path)?;
