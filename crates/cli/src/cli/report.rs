@@ -75,18 +75,37 @@ impl ExitStatus {
     }
 }
 
-/// Returns an error and its causes as one line. A cause that an error's own text contains is not
+/// Returns an error and its causes as one line. A cause that an error's own text states is not
 /// repeated.
 pub(super) fn message(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
-        if text.is_empty() || cause.starts_with(&text) {
+        if text.is_empty() || is_about(&cause, &text) {
             cause
-        } else if text.contains(&cause) {
+        } else if states(&text, &cause) {
             text
         } else {
             format!("{text}: {cause}")
         }
     })
+}
+
+/// Returns true if a message begins with what it is about, as "/x: no such file" with "/x".
+fn is_about(message: &str, what: &str) -> bool {
+    message.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// Returns true if a cause is a part of a message. Its words may occur in a name, too, so that
+/// punctuation has to separate it.
+fn states(message: &str, cause: &str) -> bool {
+    let begins = |before: &str| {
+        before.is_empty() || [": ", "; ", ", ", "("].iter().any(|end| before.ends_with(end))
+    };
+    let ends = |after: &str| {
+        after.is_empty() || [")", ":", ";", ",", " ("].iter().any(|start| after.starts_with(start))
+    };
+    let is_apart =
+        |(at, _): (usize, &str)| begins(&message[..at]) && ends(&message[at + cause.len()..]);
+    !cause.is_empty() && message.match_indices(cause).any(is_apart)
 }
 
 /// Returns an error of a command line as one line, without the usage.
@@ -200,6 +219,19 @@ mod tests {
         assert_eq!(message(&error), format!("/x: {}", missing()));
         let error = anyhow::Error::from(missing()).context("what");
         assert_eq!(message(&error), format!("what: {}", missing()));
+    }
+
+    #[test]
+    fn message_keeps_a_name_that_the_reason_begins_with_or_that_holds_it() {
+        let of = |name: &str, error: userbtrfs::Error| {
+            message(&anyhow::Error::from(error).context(name.to_owned()))
+        };
+        for name in ["n", "no", "no such", "x no such file or directory"] {
+            let expected = format!("{name}: no such file or directory");
+            assert_eq!(of(name, userbtrfs::Error::NotFound), expected);
+        }
+        let error = anyhow::anyhow!("reason").context("not read (reason); skipped").context("/x");
+        assert_eq!(message(&error), "/x: not read (reason); skipped");
     }
 
     #[test]

@@ -38,6 +38,15 @@ fn other_content_of_an_image_is_named() {
 }
 
 #[test]
+fn path_that_a_reason_begins_with_is_named() {
+    let made = Made::new();
+    for path in ["n", "no", "x no such file or directory"] {
+        let said = made.verb("ls", &[path]).bad();
+        assert_eq!(said, format!("userbtrfs: {path}: no such file or directory\n"));
+    }
+}
+
+#[test]
 fn mount_that_uses_an_image_is_named() {
     let Some(site) = Site::new() else { return };
     let before = site.made.open_for_writing();
