@@ -179,8 +179,7 @@ pub(crate) struct ArchiveArgs {
         long,
         visible_short_alias = 'r',
         short_alias = 'R',
-        alias = "recursive",
-        overrides_with = "archive"
+        alias = "recursive"
     )]
     archive: bool,
 }

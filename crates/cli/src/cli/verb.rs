@@ -180,13 +180,14 @@ const WITH_DESTINATION: [(&str, &str); 5] =
 
 /// Parses a command line. The usage of a verb with a destination is that of coreutils; `program`
 /// and `image` are the words before and after the name of the verb, which the shell does not have.
+/// Of an option that is given several times, the last one has effect, unless it is a list.
 pub(crate) fn parse<P: Parser>(
     words: impl IntoIterator<Item = OsString>,
     program: &str,
     image: &str,
 ) -> Result<P, clap::Error> {
     let words = with_long_predicates(words, !program.is_empty());
-    let mut command = with_usages(P::command(), program, image);
+    let mut command = with_usages(P::command(), program, image).args_override_self(true);
     let matches = command.try_get_matches_from_mut(words);
     let mut matches = matches.map_err(tips::without_misleading)?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))

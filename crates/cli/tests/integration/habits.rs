@@ -242,6 +242,21 @@ fn get_and_put_accept_the_options_of_cp() {
 }
 
 #[test]
+fn option_that_is_repeated_has_the_last_value() {
+    let made = with_files(&[("/dir/a", "a"), ("/dir/b", "bc")]);
+    let listed = made.verb("ls -la -l -q", &["/dir", "-a", "-q"]).good();
+    assert_eq!(listed.lines().count(), 2);
+    made.does("truncate -s 5 -s 1", &["/dir/b"]);
+    assert_eq!(read(&made, "/dir/b"), "b");
+    // All values of a list count.
+    let copy = made.at("copy");
+    made.verb("get -q -q --exclude a --exclude b", &["/dir", copy.to_str().unwrap()]).good();
+    assert_eq!(fs::read_dir(&copy).unwrap().count(), 0);
+    made.does("rm -rf -f -r", &["/dir", "-r"]);
+    assert!(made.paths().is_empty());
+}
+
+#[test]
 fn mkfs_has_the_options_of_btrfs_progs() {
     let made = Made::new();
     let image = made.at("new");
