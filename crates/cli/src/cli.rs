@@ -11,6 +11,7 @@ mod host;
 mod output;
 mod owners;
 mod paths;
+mod predicates;
 mod quoted;
 mod report;
 mod session;

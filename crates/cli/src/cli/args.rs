@@ -1,8 +1,10 @@
 //! Arguments that several verbs take, and those of verbs that only read.
 
 use std::ffi::OsString;
+use std::str::FromStr;
 
 use clap::ValueEnum;
+use userbtrfs::FileKind;
 
 use super::host::image::ImageArgs;
 use super::sizes::size;
@@ -134,6 +136,7 @@ pub(crate) struct PathsArgs {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "All predicates must match; one after ! (or -not) must not match.")]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of find")]
 pub(crate) struct FindArgs {
     /// Paths to start at [default: /]
@@ -146,19 +149,34 @@ pub(crate) struct FindArgs {
     print: bool,
     /// Only names that match PATTERN, with the wildcards *, ? and [
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<OsString>,
+    pub(crate) name: Vec<OsString>,
+    /// Only names that do not match PATTERN
+    #[arg(long, value_name = "PATTERN", hide = true)]
+    pub(crate) not_name: Vec<OsString>,
     /// Like --name, but the case of ASCII letters is ignored
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) iname: Option<OsString>,
+    pub(crate) iname: Vec<OsString>,
+    /// Only names that do not match PATTERN in any case
+    #[arg(long, value_name = "PATTERN", hide = true)]
+    pub(crate) not_iname: Vec<OsString>,
     /// Only paths that match PATTERN, whose wildcards also match slashes
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) path: Option<OsString>,
+    pub(crate) path: Vec<OsString>,
+    /// Only paths that do not match PATTERN
+    #[arg(long, value_name = "PATTERN", hide = true)]
+    pub(crate) not_path: Vec<OsString>,
     /// Only these types: f, d, l, b, c, p, s
-    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
-    pub(crate) kinds: Vec<KindArg>,
+    #[arg(long = "type", value_name = "TYPES")]
+    pub(crate) kinds: Vec<KindsArg>,
+    /// Only other types
+    #[arg(long = "not-type", value_name = "TYPES", hide = true)]
+    pub(crate) not_kinds: Vec<KindsArg>,
     /// Only empty files and directories
     #[arg(long)]
     pub(crate) empty: bool,
+    /// Only what is not an empty file or directory
+    #[arg(long, hide = true)]
+    pub(crate) not_empty: bool,
     /// Descend at most N levels
     #[arg(long, value_name = "N")]
     pub(crate) maxdepth: Option<usize>,
@@ -174,33 +192,37 @@ pub(crate) struct FindArgs {
 #[derive(clap::Args)]
 pub(crate) struct ArchiveArgs {
     /// Copy trees with all attributes (always so)
-    #[arg(
-        short,
-        long,
-        visible_short_alias = 'r',
-        short_alias = 'R',
-        alias = "recursive"
-    )]
+    #[arg(short, long, visible_short_alias = 'r', short_alias = 'R', alias = "recursive")]
     archive: bool,
 }
 
-/// A type of files, by the letter of find(1).
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KindArg {
-    /// Regular files
-    F,
-    /// Directories
-    D,
-    /// Symbolic links
-    L,
-    /// Block devices
-    B,
-    /// Character devices
-    C,
-    /// Pipes
-    P,
-    /// Sockets
-    S,
+/// Types of files, by the letters of find(1) between commas.
+#[derive(Clone)]
+pub(crate) struct KindsArg(Vec<FileKind>);
+
+impl KindsArg {
+    /// Returns true if a type is one of these.
+    pub(crate) fn contains(&self, kind: FileKind) -> bool {
+        self.0.contains(&kind)
+    }
+}
+
+impl FromStr for KindsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kind = |letter: &str| match letter {
+            "f" => Ok(FileKind::Regular),
+            "d" => Ok(FileKind::Directory),
+            "l" => Ok(FileKind::Symlink),
+            "b" => Ok(FileKind::BlockDevice),
+            "c" => Ok(FileKind::CharDevice),
+            "p" => Ok(FileKind::Fifo),
+            "s" => Ok(FileKind::Socket),
+            other => Err(format!("unknown type '{other}': it is one of f, d, l, b, c, p and s")),
+        };
+        text.split(',').map(kind).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 #[derive(clap::Args)]

@@ -8,11 +8,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{Arg, Command, Parser, Subcommand};
 
 use super::admin::df as mounted_df;
 use super::args::{DfArgs, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
+use super::predicates;
 use super::session::{Access, RunVerb, Session};
 use super::tips;
 use super::verbs::chmod::ChmodArgs;
@@ -186,8 +188,9 @@ pub(crate) fn parse<P: Parser>(
     program: &str,
     image: &str,
 ) -> Result<P, clap::Error> {
-    let words = with_long_predicates(words, !program.is_empty());
     let mut command = with_usages(P::command(), program, image).args_override_self(true);
+    let words = predicates::with_long_names(words, !program.is_empty())
+        .map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
     let matches = command.try_get_matches_from_mut(words);
     let mut matches = matches.map_err(tips::without_misleading)?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
@@ -200,45 +203,6 @@ pub(crate) fn with_usages(command: Command, program: &str, image: &str) -> Comma
         command.mut_subcommand(verb, |verb| verb.override_usage(usage))
     };
     WITH_DESTINATION.into_iter().fold(command, usage)
-}
-
-/// The predicates of find(1), whose names are long and have one dash.
-const PREDICATES: [&str; 11] = [
-    "-name",
-    "-iname",
-    "-path",
-    "-type",
-    "-maxdepth",
-    "-mindepth",
-    "-empty",
-    "-print",
-    "-print0",
-    "-xdev",
-    "-mount",
-];
-
-/// Returns a command line in which the predicates of `find` have two dashes, as the parser has
-/// them. With `has_program` the first word is the name of the program.
-fn with_long_predicates(
-    words: impl IntoIterator<Item = OsString>,
-    has_program: bool,
-) -> Vec<OsString> {
-    let mut words: Vec<_> = words.into_iter().collect();
-    let mut is_value = has_program;
-    let is_verb = |word: &OsString| {
-        let is_other = std::mem::take(&mut is_value) || word.as_encoded_bytes().starts_with(b"-");
-        is_value = word == "--format";
-        !is_other
-    };
-    let Some(verb) = words.iter().position(is_verb).filter(|verb| words[*verb] == "find") else {
-        return words;
-    };
-    for word in &mut words[verb + 1..] {
-        if PREDICATES.iter().any(|predicate| *word == **predicate) {
-            *word = OsString::from(format!("-{}", word.display()));
-        }
-    }
-    words
 }
 
 /// Opens the image, runs a verb, and closes the image.

@@ -99,6 +99,17 @@ fn find_has_the_predicates_of_findutils() {
     assert_eq!(find(&["-type", "l,d", "-maxdepth", "1"]), "/ /a /link");
     assert_eq!(find(&["-mindepth", "2", "-type", "f", "-path", "*/sub/*"]), "/a/sub/x.txt");
     assert_eq!(find(&["-empty", "-type", "f", "-name", "n*"]), "/a/new");
+    assert_eq!(find(&["-name", "*", "-name", "*.txt", "-name", "x*"]), "/a/sub/x.txt");
+    assert_eq!(find(&["-type", "f,d", "-type", "d,l"]), "/ /a /a/sub");
+    assert_eq!(find(&["!", "-name", "*i*", "-type", "f"]), "/a/new /a/old /a/sub/x.txt");
+    assert_eq!(find(&["-not", "-type", "f", "!", "-path", "/a*"]), "/ /link");
+    assert_eq!(find(&["-type", "f", "!", "-empty", "!", "!", "-iname", "B*"]), "/a/big");
+    made.does("touch", &["/a/-x"]);
+    assert_eq!(find(&["-name", "-x"]), "/a/-x");
+    for refused in [&["(", "-name", "x", ")"][..], &["!", "/a"], &["!"], &["-type", "x"]] {
+        let ran = made.verb("find", &[&["/"], refused].concat());
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(1), &b""[..]), "{refused:?}");
+    }
     let ended = made.verb("find", &["/a/sub", "/link", "-print0"]).good();
     assert_eq!(ended, "/a/sub\0/a/sub/x.txt\0/link\0");
     assert_eq!(made.verb("--format json find", &["/link"]).good().matches("symbolic").count(), 1);

@@ -64,7 +64,7 @@ struct Line {
 #[derive(Subcommand)]
 enum LineVerb {
     #[command(flatten)]
-    Files(FileVerb<(), ()>),
+    Files(Box<FileVerb<(), ()>>),
     /// Change the directory in the image, in which relative paths start
     Cd(CdArgs),
     /// Print the directory in the image

@@ -1,7 +1,7 @@
 //! `find`: lists everything below paths that matches all predicates. Errors are reported, and the
 //! walk continues.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use userbtrfs::{FileKind, Filesystem, Quoted, WalkEntry};
 
-use crate::cli::args::{FindArgs, Format, KindArg};
+use crate::cli::args::{FindArgs, Format};
 use crate::cli::globs::{Case, is_match};
 use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::paths::last_name;
@@ -89,27 +89,18 @@ impl FindArgs {
     /// Returns true if an entry matches all predicates.
     fn matches(&self, entry: &WalkEntry) -> Result<bool, userbtrfs::Error> {
         let name = last_name(&entry.path).unwrap_or(&entry.path);
-        let fits = |pattern: &Option<std::ffi::OsString>, text: &[u8], case| {
-            pattern.as_ref().is_none_or(|it| is_match(it.as_encoded_bytes(), text, case))
+        let fits = |wanted: &[OsString], refused: &[OsString], text: &[u8], case| {
+            let matches = |pattern: &OsString| is_match(pattern.as_encoded_bytes(), text, case);
+            wanted.iter().all(matches) && !refused.iter().any(matches)
         };
         Ok(self.mindepth.is_none_or(|least| entry.depth >= least)
-            && (self.kinds.is_empty() || self.kinds.contains(&letter(entry.kind)))
-            && fits(&self.name, name, Case::Exact)
-            && fits(&self.iname, name, Case::Ignored)
-            && fits(&self.path, &entry.path, Case::Exact)
-            && (!self.empty || is_empty(entry)?))
-    }
-}
-
-fn letter(kind: FileKind) -> KindArg {
-    match kind {
-        FileKind::Regular => KindArg::F,
-        FileKind::Directory => KindArg::D,
-        FileKind::Symlink => KindArg::L,
-        FileKind::CharDevice => KindArg::C,
-        FileKind::BlockDevice => KindArg::B,
-        FileKind::Fifo => KindArg::P,
-        FileKind::Socket => KindArg::S,
+            && self.kinds.iter().all(|kinds| kinds.contains(entry.kind))
+            && !self.not_kinds.iter().any(|kinds| kinds.contains(entry.kind))
+            && fits(&self.name, &self.not_name, name, Case::Exact)
+            && fits(&self.iname, &self.not_iname, name, Case::Ignored)
+            && fits(&self.path, &self.not_path, &entry.path, Case::Exact)
+            && (!self.empty || is_empty(entry)?)
+            && (!self.not_empty || !is_empty(entry)?))
     }
 }
 
