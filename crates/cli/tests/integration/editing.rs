@@ -100,6 +100,13 @@ fn permissions_and_owners_change() {
     drop(filesystem);
     made.does("chown", &[":3", "/a/s"]);
     assert_eq!(made.open().metadata("/a/f").unwrap().gid, 3);
+    made.does("ln -s", &["a", "/to a"]);
+    made.does("chown -R", &["11:12", "/to a"]);
+    let filesystem = made.open();
+    let of = |path: &str| filesystem.symlink_metadata(path).unwrap();
+    assert_eq!((of("/to a").uid, of("/to a").gid), (11, 12));
+    assert_eq!((of("/a").uid, of("/a/f").gid), (7, 3), "the link is not followed");
+    drop(filesystem);
     assert_says(&made.verb("chmod", &["600", "/x"]).bad(), &["/x: no such file"]);
     for bad in [&["9000", "/a"][..], &["u+q", "/a"]] {
         assert_eq!(made.verb("chmod", bad).code, Some(1));

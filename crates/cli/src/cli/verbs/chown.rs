@@ -35,7 +35,9 @@ pub(crate) struct ChownArgs {
 
 impl RunVerb for ChownArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
-        let traversal = Traversal { recursive: self.recursive, follow: !self.no_dereference };
+        // As in coreutils, `-R` changes links themselves, also those that are given.
+        let follow = !self.no_dereference && !self.recursive;
+        let traversal = Traversal { recursive: self.recursive, follow };
         let names = Names::new(&session.filesystem, self.names_from_image)?;
         let Owner { uid, gid } = self.owner.resolve(&names)?;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
