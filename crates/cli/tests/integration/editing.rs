@@ -15,6 +15,7 @@ fn directories_are_made_and_removed() {
     assert_eq!(made.paths(), ["/a", "/a/b", "/a/b/c", "/a/b/c/d"]);
     let filesystem = made.open();
     assert_eq!(filesystem.metadata("/a/b").unwrap().mode, 0o40755);
+    assert_eq!(filesystem.metadata("/a/b/c").unwrap().mode, 0o40755);
     assert_eq!(filesystem.metadata("/a/b/c/d").unwrap().mode, 0o42700);
     drop(filesystem);
 

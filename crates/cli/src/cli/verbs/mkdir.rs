@@ -11,6 +11,9 @@ use crate::cli::report::{is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chmod::{Mode, umask};
 
+/// The permissions of missing parents.
+const PARENT_MODE: u32 = 0o755;
+
 #[derive(clap::Args)]
 pub(crate) struct MkdirArgs {
     /// Paths inside the image
@@ -35,7 +38,7 @@ impl RunVerb for MkdirArgs {
                 Vec::new()
             };
             let made = if self.parents {
-                filesystem.create_dir_all(path, mode)
+                create_with_parents(filesystem, path, mode)
             } else {
                 filesystem.create_dir(path, mode).map(drop)
             };
@@ -45,6 +48,20 @@ impl RunVerb for MkdirArgs {
             }
             Ok(made?)
         })
+    }
+}
+
+/// Creates a directory with these permissions, and its missing parents with those of a new
+/// directory, unless it exists.
+fn create_with_parents(filesystem: &Filesystem, path: &[u8], mode: u32) -> Result<(), Error> {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let parent = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    if parent > 0 {
+        filesystem.create_dir_all(&path[..parent], PARENT_MODE)?;
+    }
+    match filesystem.open_dir(path) {
+        Err(Error::NotFound) => filesystem.create_dir(path, mode).map(drop),
+        found => found.map(drop),
     }
 }
 
