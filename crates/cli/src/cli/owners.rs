@@ -2,10 +2,13 @@
 //!
 //! 1. A number is a number, also if there is a user of that name; a `+` before it is allowed.
 //! 2. `USER:` without a group names the login group of that user, as in chown(1).
+//! 3. A file with names is read when the first of its names is looked up.
 
+use std::fs;
+use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::{Group, User};
 use userbtrfs::{Error, Filesystem};
 
@@ -26,12 +29,19 @@ pub(crate) struct Owner {
 }
 
 /// The source of the numbers of users and groups.
-pub(crate) enum Names {
+pub(crate) enum Names<'a> {
     /// The machine that the command runs on.
     Machine,
-    /// `/etc/passwd` and `/etc/group` of an image.
-    Files { users: String, groups: String },
+    /// `etc/passwd` and `etc/group` of a tree, which the function reads.
+    Files(ReadFile<'a>),
 }
+
+/// Reads a file of a tree, whose path is relative to the root.
+type ReadFile<'a> = Box<dyn Fn(&str) -> Result<String> + 'a>;
+
+/// The files with the names of users and groups, below the root of a tree.
+const USERS: &str = "etc/passwd";
+const GROUPS: &str = "etc/group";
 
 /// The numbers of a user.
 struct Numbers {
@@ -77,7 +87,7 @@ fn number(text: &str) -> Option<u32> {
 
 impl OwnerArg {
     /// Returns the numbers of the owner and the group.
-    pub(crate) fn resolve(&self, names: &Names) -> Result<Owner> {
+    pub(crate) fn resolve(&self, names: &Names<'_>) -> Result<Owner> {
         let mut owner = Owner::default();
         if let Some(user) = &self.user {
             owner.uid = number(user);
@@ -96,17 +106,24 @@ impl OwnerArg {
     }
 }
 
-impl Names {
+impl<'a> Names<'a> {
     /// Returns the names of the machine or, if `from_image` is set, those of the image.
-    pub(crate) fn new(filesystem: &Filesystem, from_image: bool) -> Result<Self> {
+    pub(crate) fn new(filesystem: &'a Filesystem, from_image: bool) -> Self {
         if !from_image {
-            return Ok(Self::Machine);
+            return Self::Machine;
         }
-        let read = |path: &str| match filesystem.read(path) {
-            Err(Error::NotFound) => bail!("{path}: no such file in the image"),
-            read => Ok(String::from_utf8_lossy(&read.context(path.to_owned())?).into_owned()),
-        };
-        Ok(Self::Files { users: read("/etc/passwd")?, groups: read("/etc/group")? })
+        Self::Files(Box::new(move |file| {
+            let path = format!("/{file}");
+            match filesystem.read(&path) {
+                Err(Error::NotFound) => bail!("{path}: no such file in the image"),
+                read => Ok(String::from_utf8_lossy(&read.context(path)?).into_owned()),
+            }
+        }))
+    }
+
+    /// Returns the names of the tree in a directory of the host.
+    pub(crate) fn of_tree(dir: &'a Path) -> Self {
+        Self::Files(Box::new(move |file| read_within(dir, file)))
     }
 
     fn user(&self, name: &str) -> Result<Option<Numbers>> {
@@ -115,7 +132,7 @@ impl Names {
                 let found = User::from_name(name)?;
                 Ok(found.map(|it| Numbers { uid: it.uid.as_raw(), gid: it.gid.as_raw() }))
             }
-            Self::Files { users, .. } => Ok(entry(users, name).and_then(|fields| {
+            Self::Files(read) => Ok(entry(&read(USERS)?, name).and_then(|fields| {
                 let uid = number(fields.first()?)?;
                 Some(Numbers { uid, gid: number(fields.get(1)?)? })
             })),
@@ -125,11 +142,21 @@ impl Names {
     fn group(&self, name: &str) -> Result<Option<u32>> {
         match self {
             Self::Machine => Ok(Group::from_name(name)?.map(|it| it.gid.as_raw())),
-            Self::Files { groups, .. } => {
-                Ok(entry(groups, name).and_then(|fields| number(fields.first()?)))
+            Self::Files(read) => {
+                Ok(entry(&read(GROUPS)?, name).and_then(|fields| number(fields.first()?)))
             }
         }
     }
+}
+
+/// Reads a file of the tree in a directory. A link out of it leads to a file with other names.
+fn read_within(dir: &Path, file: &str) -> Result<String> {
+    let path = dir.join(file);
+    let named = || path.display().to_string();
+    let real = path.canonicalize().with_context(named)?;
+    ensure!(real.starts_with(dir.canonicalize()?), "{}: leads out of the tree", named());
+    let bytes = fs::read(real).with_context(named)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the fields after the name and the password of the line of a name.
@@ -142,9 +169,16 @@ fn entry<'a>(file: &'a str, name: &str) -> Option<Vec<&'a str>> {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1001::/srv/ann:/bin/sh\n".to_owned();
-        Names::Files { users, groups: "root:x:0:\nstaff:x:50:ann\n".to_owned() }
+    fn names() -> Names<'static> {
+        Names::Files(Box::new(|file| {
+            Ok(match file {
+                USERS => {
+                    "root:x:0:0::/root:/bin/sh\nann:x:1000:1001::/srv/ann:/bin/sh\n".to_owned()
+                }
+                GROUPS => "root:x:0:\nstaff:x:50:ann\n".to_owned(),
+                other => bail!("{other} was read"),
+            })
+        }))
     }
 
     fn resolve(text: &str) -> Result<Owner> {

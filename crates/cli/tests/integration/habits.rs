@@ -200,7 +200,13 @@ fn owners_have_names_of_the_machine_or_the_image() {
     made.does("put --owner ann:staff --names-from-image", &[source.to_str().unwrap(), "/put"]);
     assert_eq!(owner("/put"), (4242, 5050));
     made.judge();
+    // Only the file with a name that is given is needed.
+    made.does("rm", &["/etc/group"]);
+    made.does("chown --names-from-image", &["ann", "/f"]);
+    let said = made.verb("chown --names-from-image", &[":staff", "/f"]).bad();
+    assert_says(&said, &["/etc/group: no such file in the image"]);
     made.does("rm", &["/etc/passwd"]);
+    made.does("chown --names-from-image", &["7:8", "/f"]);
     let said = made.verb("chown --names-from-image", &["ann", "/f"]).bad();
     assert_says(&said, &["/etc/passwd: no such file in the image"]);
     let image = made.at("owned");

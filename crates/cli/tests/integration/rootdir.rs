@@ -205,6 +205,28 @@ fn source_that_cannot_fit_overwrites_nothing() {
     assert_eq!(verb("ls", &place.image(), &[]).good(), "old\n");
 }
 
+#[test]
+fn names_of_owners_may_be_those_of_the_tree() {
+    let place = Place::new();
+    let etc = place.dir().join("etc");
+    fs::create_dir(&etc).unwrap();
+    fs::write(etc.join("passwd"), "ann:x:4242:4243::/srv/ann:/bin/sh\n").unwrap();
+    let options = ["--owner", "ann:", "--names-from-image"];
+    place.mkfs(&[&options[..], &["-q"]].concat()).good();
+    let filesystem = Filesystem::open(place.image()).unwrap();
+    for path in ["/", "/etc/passwd"] {
+        let found = filesystem.metadata(path).unwrap();
+        assert_eq!((found.uid, found.gid), (4242, 4243), "{path}");
+    }
+    drop(filesystem);
+    assert_says(&place.mkfs(&["-f", "--owner", "ann"]).bad(), &["invalid user: 'ann'"]);
+    // The names of this machine are not those of the tree.
+    std::os::unix::fs::symlink("/etc/group", etc.join("group")).unwrap();
+    let said = place.mkfs(&["-f", "--owner", ":root", "--names-from-image"]).bad();
+    assert_says(&said, &["etc/group: leads out of the tree"]);
+    assert_eq!(place.mkfs(&["-f", "--names-from-image"]).code, Some(1), "no owner is given");
+}
+
 /// fakeroot(1) replaces calls of libc: what it shows of files is copied, in both directions.
 #[test]
 fn owners_and_devices_are_those_that_fakeroot_shows() {

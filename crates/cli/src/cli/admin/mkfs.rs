@@ -70,6 +70,9 @@ pub(crate) struct MkfsArgs {
     /// USER: or :GROUP [default: root, or as in DIR]
     #[arg(long)]
     pub(crate) owner: Option<OwnerArg>,
+    /// Look up names in etc/passwd and etc/group of DIR [default: on this machine]
+    #[arg(long, requires = "owner", requires = "rootdir")]
+    names_from_image: bool,
     /// (not supported)
     #[arg(long, hide = true)]
     pub(crate) shrink: bool,
@@ -144,7 +147,11 @@ fn options(args: &MkfsArgs) -> Result<Options> {
 
 /// Returns the numbers of `--owner`.
 fn owner(args: &MkfsArgs) -> Result<Owner> {
-    args.owner.as_ref().map_or(Ok(Owner::default()), |owner| owner.resolve(&Names::Machine))
+    let Some(owner) = &args.owner else { return Ok(Owner::default()) };
+    owner.resolve(&match &args.rootdir {
+        Some(dir) if args.names_from_image => Names::of_tree(dir),
+        _ => Names::Machine,
+    })
 }
 
 /// The features that can be chosen.

@@ -38,7 +38,7 @@ impl RunVerb for ChownArgs {
         // As in coreutils, `-R` changes links themselves, also those that are given.
         let follow = !self.no_dereference && !self.recursive;
         let traversal = Traversal { recursive: self.recursive, follow };
-        let names = Names::new(&session.filesystem, self.names_from_image)?;
+        let names = Names::new(&session.filesystem, self.names_from_image);
         let Owner { uid, gid } = self.owner.resolve(&names)?;
         let attributes = Attributes { uid, gid, ..Attributes::default() };
         let paths = session.expand(&self.paths);

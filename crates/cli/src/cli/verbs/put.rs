@@ -93,7 +93,7 @@ fn compressing(
 impl PutArgs {
     fn owner(&self, session: &Session) -> Result<Owner> {
         let Some(owner) = &self.owner else { return Ok(Owner::default()) };
-        owner.resolve(&Names::new(&session.filesystem, self.names_from_image)?)
+        owner.resolve(&Names::new(&session.filesystem, self.names_from_image))
     }
 
     fn put_trees(&self, session: &Session, owner: Owner) -> Result<ExitCode> {
