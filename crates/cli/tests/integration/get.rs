@@ -533,3 +533,25 @@ fn a_file_without_its_back_reference_is_copied() {
     bench.verb("get -q", &["/", bench.at("copy").to_str().unwrap()]).good();
     assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
 }
+
+#[test]
+fn file_that_stdout_is_gets_the_content_where_it_is() {
+    let made = Made::new();
+    let source = made.at("source");
+    fs::write(&source, "content\n").unwrap();
+    made.does("put", &[source.to_str().unwrap(), "/f"]);
+    let file = made.at("file");
+    fs::write(&file, "before\n").unwrap();
+    let number = || fs::metadata(&file).unwrap().ino();
+    let before = number();
+    symlink("/dev/fd/1", made.at("link")).unwrap();
+    for target in [Path::new("/dev/stdout"), &made.at("link")] {
+        let out = fs::OpenOptions::new().append(true).open(&file).unwrap();
+        let image = made.image();
+        let words = ["get".as_ref(), image.as_os_str(), "/f".as_ref(), target.as_os_str()];
+        let status = command(words).stdout(out).status().unwrap();
+        assert!(status.success(), "{}", target.display());
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before\ncontent\ncontent\n");
+    assert_eq!(number(), before, "it is no new file");
+}

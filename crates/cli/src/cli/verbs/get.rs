@@ -1,7 +1,9 @@
 //! `get`: copies trees out of the image.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -80,9 +82,12 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
 enum Through {
     /// A regular file, by its path without links.
     File(PathBuf),
-    /// A pipe, a device or the like, to which only the content is written.
+    /// A pipe, a device or the like, or an open file, to which only the content is written.
     Stream(PathBuf),
 }
+
+/// The maximum number of symbolic links that are followed.
+const LINKS_MAX: usize = 40;
 
 /// Returns the file to write to if the destination of a file is a link or no regular file.
 fn through(target: &Path) -> Result<Option<Through>> {
@@ -92,17 +97,46 @@ fn through(target: &Path) -> Result<Option<Through>> {
     let kind = target.metadata().with_context(dangling)?.file_type();
     Ok(match () {
         () if kind.is_dir() => None,
-        () if !kind.is_file() => Some(Through::Stream(target.to_path_buf())),
+        () if !kind.is_file() || descriptor(target).is_some() => {
+            Some(Through::Stream(target.to_path_buf()))
+        }
         () if found.is_symlink() => Some(Through::File(target.canonicalize().with_context(named)?)),
         () => None,
     })
 }
 
-/// Writes the content of a file into a pipe or a device.
+/// Writes the content of a file into a pipe, a device or an open file.
 fn write_into(inode: &Inode, target: &Path) -> Result<()> {
     let named = || target.display().to_string();
-    let mut out = fs::OpenOptions::new().write(true).open(target).with_context(named)?;
+    let mut out = open_stream(target).with_context(named)?;
     cat::copy(inode.open()?.reader(), &mut out).with_context(named)
+}
+
+/// Opens what is written into. Standard output and error are written where they are, after what
+/// they hold.
+fn open_stream(target: &Path) -> io::Result<File> {
+    let descriptor = descriptor(target);
+    Ok(match descriptor {
+        Some(1) => io::stdout().as_fd().try_clone_to_owned()?.into(),
+        Some(2) => io::stderr().as_fd().try_clone_to_owned()?.into(),
+        _ => File::options().write(true).truncate(descriptor.is_some()).open(target)?,
+    })
+}
+
+/// Returns the number of the descriptor of this process to which a link leads, as `/dev/stdout`
+/// does; `None` if it does not lead to one.
+fn descriptor(link: &Path) -> Option<u32> {
+    let descriptors = Path::new("/proc/self/fd").canonicalize().ok()?;
+    let mut path = link.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let dir = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        if dir == descriptors {
+            return path.file_name()?.to_str()?.parse().ok();
+        }
+        path = dir.join(path.read_link().ok()?);
+    }
+    None
 }
 
 fn ends_with_slash(path: &Path) -> bool {
