@@ -13,30 +13,10 @@ const TESTS: [&str; 5] = ["name", "iname", "path", "type", "empty"];
 const WITH_VALUE: [&str; 2] = ["maxdepth", "mindepth"];
 const WITHOUT_VALUE: [&str; 4] = ["print", "print0", "xdev", "mount"];
 
-/// Returns a command line in which the predicates of `find` are as the parser has them, or a
-/// message if there is an operator that is not supported. With `has_program` the first word is the
-/// name of the program.
-pub(crate) fn with_long_names(
-    words: impl IntoIterator<Item = OsString>,
-    has_program: bool,
-) -> Result<Vec<OsString>, String> {
-    let mut words: Vec<_> = words.into_iter().collect();
-    let mut is_value = has_program;
-    let is_verb = |word: &OsString| {
-        let is_other = std::mem::take(&mut is_value) || word.as_encoded_bytes().starts_with(b"-");
-        is_value = word == "--format";
-        !is_other
-    };
-    let Some(verb) = words.iter().position(is_verb).filter(|verb| words[*verb] == "find") else {
-        return Ok(words);
-    };
-    let after = words.split_off(verb + 1);
-    words.extend(converted(after.into_iter())?);
-    Ok(words)
-}
-
-/// Converts the words after `find`.
-fn converted(mut words: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
+/// Returns the words after `find` as the parser has them, or a message if there is an operator that
+/// is not supported.
+pub(crate) fn with_long_names(words: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    let mut words = words.into_iter();
     let mut converted = Vec::new();
     // Whether the operators before the next word negate it; `None` if there are none.
     let mut negates: Option<bool> = None;
@@ -118,7 +98,7 @@ mod tests {
 
     fn long(line: &str) -> Result<String, String> {
         let words = line.split(' ').map(OsString::from);
-        let words = with_long_names(words, true)?;
+        let words = with_long_names(words.collect())?;
         let words = words.iter().map(|word| word.to_str().expect("it is text"));
         Ok(words.collect::<Vec<_>>().join(" "))
     }
@@ -126,14 +106,12 @@ mod tests {
     #[test]
     fn predicates_get_two_dashes_and_their_value() {
         for (line, expected) in [
-            ("p find i / -name -x -empty", "p find i / --name=-x --empty"),
-            ("p find -xdev i --type=f", "p find --xdev i --type=f"),
-            ("p --format text find i ! -name d", "p --format text find i --not-name=d"),
-            ("p find i -not -type d ! ! -empty", "p find i --not-type=d --empty"),
-            ("p find i ! --path=*=", "p find i --not-path=*="),
-            ("p find i -name", "p find i --name"),
-            ("p find i -- ! -name", "p find i -- ! -name"),
-            ("p ls i ! -name", "p ls i ! -name"),
+            ("i / -name -x -empty", "i / --name=-x --empty"),
+            ("-xdev i --type=f -print0", "--xdev i --type=f --print0"),
+            ("i -not -type d ! ! -empty", "i --not-type=d --empty"),
+            ("i ! --path=*=", "i --not-path=*="),
+            ("i -maxdepth 1 -name", "i --maxdepth=1 --name"),
+            ("i -- ! -name", "i -- ! -name"),
         ] {
             assert_eq!(long(line), Ok(expected.to_owned()), "{line}");
         }
@@ -141,8 +119,8 @@ mod tests {
 
     #[test]
     fn operators_that_are_not_supported_are_refused() {
-        for line in ["find i ( -name x )", "find i !", "find i ! /", "find i ! -maxdepth 1"] {
-            assert!(long(&format!("p {line}")).is_err(), "{line}");
+        for line in ["i ( -name x )", "i !", "i ! /", "i ! -maxdepth 1"] {
+            assert!(long(line).is_err(), "{line}");
         }
     }
 }

@@ -31,6 +31,7 @@ use super::verbs::rm::RmArgs;
 use super::verbs::rmdir::RmdirArgs;
 use super::verbs::setfattr::SetfattrArgs;
 use super::verbs::stat::StatArgs;
+use super::verbs::stat_format;
 use super::verbs::touch::TouchArgs;
 use super::verbs::tree::TreeArgs;
 use super::verbs::truncate::TruncateArgs;
@@ -189,11 +190,31 @@ pub(crate) fn parse<P: Parser>(
     image: &str,
 ) -> Result<P, clap::Error> {
     let mut command = with_usages(P::command(), program, image).args_override_self(true);
-    let words = predicates::with_long_names(words, !program.is_empty())
+    let words = with_options(words.into_iter().collect(), !program.is_empty())
         .map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
     let matches = command.try_get_matches_from_mut(words);
     let mut matches = matches.map_err(tips::without_misleading)?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns a command line in which the words that the parser cannot know, those of find(1) and
+/// stat(1), are options; or a message. With `has_program` the first word is the name of the
+/// program.
+fn with_options(mut words: Vec<OsString>, has_program: bool) -> Result<Vec<OsString>, String> {
+    let mut is_value = has_program;
+    let is_verb = |word: &OsString| {
+        let is_other = std::mem::take(&mut is_value) || word.as_encoded_bytes().starts_with(b"-");
+        is_value = word == "--format";
+        !is_other
+    };
+    let Some(verb) = words.iter().position(is_verb) else { return Ok(words) };
+    let after = words.split_off(verb + 1);
+    words.extend(match words[verb].as_encoded_bytes() {
+        b"find" => predicates::with_long_names(after)?,
+        b"stat" => stat_format::with_short_format(after),
+        _ => after,
+    });
+    Ok(words)
 }
 
 /// Sets the usage of the verbs with a destination.

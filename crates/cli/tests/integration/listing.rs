@@ -1,8 +1,10 @@
 //! `ls`, `find`, `tree`, `stat` and `getfattr` with the options that people know from coreutils,
 //! findutils and attr.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::Value;
-use userbtrfs_testkit::test_env::until;
+use userbtrfs_testkit::test_env::{has_program, until};
 
 use crate::support::assert_says;
 use crate::support::command::command;
@@ -177,6 +179,41 @@ fn stat_prints_what_a_format_asks_for() {
     assert_eq!(two, "7\n'/a/old'\n5\n'/link' -> 'a/big'\n");
     assert_eq!(made.verb("stat -L -c %s", &["/link"]).good(), "1536\n");
     assert_eq!(made.verb("stat -c %q", &["/link"]).code, Some(1));
+    // The option of coreutils, and the one of all verbs.
+    assert_eq!(made.verb("stat --format=%s", &["/a/big"]).good(), "1536\n");
+    assert_eq!(made.verb("stat", &["/a/big", "--format", "-%s"]).good(), "-1536\n");
+    let document = made.verb("--format=json stat --format json", &["/a/big"]).good();
+    assert_eq!(serde_json::from_str::<Value>(&document).unwrap()["stat"][0]["size"], 1536);
+}
+
+/// Compares with what stat(1) prints of the same file.
+#[test]
+fn stat_fills_formats_as_coreutils_does() {
+    if !has_program("stat") {
+        return;
+    }
+    let made = Made::new();
+    let file = made.at("file");
+    std::fs::write(&file, "content").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4751)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(981_173_106, 789_012_345);
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+    made.does("put", &[file.to_str().unwrap(), "/"]);
+    let theirs = |option: &str, format: &str| {
+        let mut stat = std::process::Command::new("stat");
+        stat.args([option, format, "file"]).current_dir(file.parent().unwrap()).env("TZ", "UTC0");
+        stat.output().unwrap().stdout
+    };
+    for format in [
+        "%#a|% s|%+5s|%.3Y|%r|%R|%Hr|%Lr|%#f|%.Y|%.12Y|%20.3Y|%-20.3Y|%020.3Y",
+        "%+.3Y|%.2n|%10.2n|%.3s|%8.5s|%-8.5s|%08.5s|%05n|%-05a|%8A|%.3A|%+a|%#06a|%08F|%y",
+    ] {
+        let ours = made.verb("stat", &["file", "-c", format]).stdout;
+        assert_eq!(ours, theirs("-c", format), "{format}");
+    }
+    let format = r"\101\x41\e\v\a\b\f\r\t\1012\0101\xff%s\x25s\\\045\n";
+    let ours = made.verb("stat", &["file", "--printf", format]).stdout;
+    assert_eq!(ours, theirs("--printf", format));
 }
 
 #[test]

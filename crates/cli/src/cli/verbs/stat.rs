@@ -21,12 +21,22 @@ use crate::cli::verbs::stat_format::Template;
 pub(crate) struct StatArgs {
     #[command(flatten)]
     paths: PathsArgs,
-    /// Print FORMAT and a newline for each file, as stat(1) does: %a %A %b %B %d %f %F %g %G %h %i
-    /// %n %N %o %s %t %T %u %U %w %W %x %X %y %Y %z %Z
-    #[arg(short = 'c', value_name = "FORMAT", conflicts_with = "printf")]
+    /// Print FORMAT and a newline for each file, as stat(1) does: %a %A %b %B %d %D %f %F %g %G %h
+    /// %i %m %n %N %o %r %R %s %t %T %u %U %w %W %x %X %y %Y %z %Z
+    #[arg(
+        short = 'c',
+        value_name = "FORMAT",
+        conflicts_with = "printf",
+        allow_hyphen_values = true
+    )]
     line: Option<Template>,
     /// Like -c, but with escapes such as \n, and without a newline at the end
-    #[arg(long, value_name = "FORMAT", value_parser = Template::with_escapes)]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = Template::with_escapes,
+        allow_hyphen_values = true
+    )]
     printf: Option<Template>,
     /// Follow symbolic links
     #[arg(short = 'L', long)]
