@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
+use userbtrfs::{Dir, Error, Filesystem, Inode, Quoted, join_path};
 
 use super::report::ExitStatus;
 use super::text::shown;
@@ -173,11 +173,17 @@ pub(crate) fn with_path(
     target: &[u8],
     error: Error,
 ) -> anyhow::Error {
+    // A link to a directory is no directory, although a path with a slash leads through it.
+    let is_sound = || {
+        let is_link = |(dir, name): (Dir, Vec<u8>)| {
+            dir.lookup(&name).and_then(|it| it.metadata()).is_ok_and(|it| it.is_symlink())
+        };
+        filesystem.symlink_metadata(source).is_ok()
+            && !(source.ends_with(b"/") && filesystem.open_parent(source).is_ok_and(is_link))
+    };
     let is_of_target = match &error {
         Error::Exists | Error::NotEmpty | Error::IsADirectory | Error::NameTooLong => true,
-        Error::NotFound | Error::NotADirectory | Error::SymlinkLoop => {
-            filesystem.symlink_metadata(source).is_ok()
-        }
+        Error::NotFound | Error::NotADirectory | Error::SymlinkLoop => is_sound(),
         _ => false,
     };
     let path = if is_of_target { target } else { source };

@@ -60,6 +60,28 @@ fn mv_renames_files() {
 }
 
 #[test]
+fn mv_onto_the_same_file_is_refused_or_removes_the_old_name() {
+    let made = Made::new();
+    made.does("mkdir", &["/a"]);
+    made.does("truncate -s 5", &["/a/f", "/big"]);
+    let said = made.verb("mv", &["/big", "/big"]).bad();
+    assert_says(&said, &["'/big' and '/big' are the same file"]);
+    let said = made.verb("mv", &["/a/f", "/big", "/a"]).bad();
+    assert_says(&said, &["'/a/f' and '/a/f' are the same file"]);
+    assert_eq!(made.paths(), ["/a", "/a/big", "/a/f"], "the rest is done");
+    made.verb("mv -T", &["/a", "/a/"]).bad();
+    // As mv(1) does with hard links.
+    made.does("ln", &["/a/f", "/g"]);
+    made.does("mv", &["/a/f", "/g"]);
+    assert_eq!(made.paths(), ["/a", "/a/big", "/g"]);
+    assert_eq!(made.open().metadata("/g").unwrap().nlink, 1);
+    made.does("ln -s", &["a", "/to a"]);
+    let said = made.verb("mv", &["/to a/", "/new"]).bad();
+    assert_eq!(said, "userbtrfs: /to a/: not a directory\n");
+    made.judge();
+}
+
+#[test]
 fn ln_makes_hard_and_symbolic_links() {
     let made = Made::new();
     made.does("mkdir", &["/a"]);

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use userbtrfs::{Error, Quoted, RenameMode};
+use anyhow::{Context as _, Result, anyhow};
+use userbtrfs::{Error, Filesystem, Quoted, RenameMode};
 
 use crate::cli::paths::{Destination, with_path};
 use crate::cli::report::{ExitStatus, progress};
@@ -38,6 +38,21 @@ impl RunVerb for MvArgs {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path).with_context(|| shown(source))?;
+                if self.mode() == RenameMode::Replace {
+                    match Place::of(filesystem, path, &target) {
+                        Place::Same => {
+                            let [from, to] = [path, &target].map(Quoted);
+                            failures.report(&anyhow!("'{from}' and '{to}' are the same file"));
+                            return Ok(());
+                        }
+                        // A rename to another name of the same inode has no effect.
+                        Place::OtherName => {
+                            filesystem.remove_file(path).with_context(|| shown(source))?;
+                            return progress(&session.global, || self.describe(path, &target));
+                        }
+                        Place::Other => {}
+                    }
+                }
                 let renamed = filesystem.rename_with(path, &target, self.mode());
                 if self.no_clobber && matches!(renamed, Err(Error::Exists)) {
                     return progress(&session.global, || format!("skipped '{}'", Quoted(&target)));
@@ -48,6 +63,38 @@ impl RunVerb for MvArgs {
             failures.continue_after(move_it())?;
         }
         Ok(failures.code())
+    }
+}
+
+/// The file at the new name of a file that is moved.
+enum Place {
+    /// The file itself under its old name.
+    Same,
+    /// The file under another of its names.
+    OtherName,
+    /// Another file, or none.
+    Other,
+}
+
+impl Place {
+    /// Returns what is at `target`; errors are left to the rename.
+    fn of(filesystem: &Filesystem, source: &[u8], target: &[u8]) -> Self {
+        let find = |path: &[u8]| -> Result<_, Error> {
+            let (dir, name) = filesystem.open_parent_to_remove(path)?;
+            let inode = dir.lookup(&name)?;
+            Ok((dir.inode().id(), name, inode))
+        };
+        let (Ok(from), Ok(to)) = (find(source), find(target)) else { return Self::Other };
+        let is_dir = || from.2.metadata().is_ok_and(|metadata| metadata.is_dir());
+        if from.2.id() != to.2.id() {
+            Self::Other
+        } else if from.0 == to.0 && from.1 == to.1 {
+            Self::Same
+        } else if is_dir() {
+            Self::Other
+        } else {
+            Self::OtherName
+        }
     }
 }
 
