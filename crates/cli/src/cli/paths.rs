@@ -16,23 +16,45 @@ pub(crate) fn each(
 ) -> Result<ExitCode> {
     let failures = ExitStatus::default();
     for path in paths {
-        failures.continue_after(visit(path.as_encoded_bytes()).with_context(|| shown(path)))?;
+        let bytes = path.as_encoded_bytes();
+        let done = check_named(bytes).map_err(anyhow::Error::from).and_then(|()| visit(bytes));
+        failures.continue_after(done.with_context(|| shown(path)))?;
     }
     Ok(failures.code())
 }
 
+/// Fails if a path is empty: it names nothing, not the directory in which relative paths start.
+fn check_named(path: &[u8]) -> Result<(), Error> {
+    if path.is_empty() { Err(Error::NotFound) } else { Ok(()) }
+}
+
 /// The permissions of new files.
 const FILE_MODE: u32 = 0o644;
+/// The maximum number of symbolic links that are followed.
+const LINKS_MAX: usize = 40;
 
-/// Returns the inode at a path; makes an empty file if there is none.
+/// Returns the inode at a path; makes an empty file if there is none. At a symbolic link that leads
+/// to nothing, its target is made.
 pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
-    match filesystem.lookup(path) {
-        Err(Error::NotFound) => {
-            let (dir, name) = filesystem.open_parent_of_file(path)?;
-            dir.create(&name, FILE_MODE)
+    let mut path = path.to_vec();
+    for _ in 0..=LINKS_MAX {
+        match filesystem.lookup(&path) {
+            Err(Error::NotFound) => {}
+            found => return found,
         }
-        found => found,
+        let (dir, name) = filesystem.open_parent_of_file(&path)?;
+        match dir.lookup(&name) {
+            Err(Error::NotFound) => return dir.create(&name, FILE_MODE),
+            link => path = target_of_link(&path, link?.read_link()?),
+        }
     }
+    Err(Error::SymlinkLoop)
+}
+
+/// Returns the path to which the symbolic link at a path leads.
+pub(crate) fn target_of_link(path: &[u8], target: Vec<u8>) -> Vec<u8> {
+    let parent = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    if target.starts_with(b"/") { target } else { [&path[..parent], &target].concat() }
 }
 
 /// The inodes on which a verb acts, besides those at its paths.
@@ -55,6 +77,7 @@ pub(crate) fn each_inode(
     for path in paths {
         let mut top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
+            check_named(bytes)?;
             let inode = if traversal.follow {
                 filesystem.lookup(bytes)?
             } else {

@@ -174,6 +174,19 @@ fn touch_creates_files_and_sets_times() {
     let said = made.verb("touch", &["-d", "some day", "/f"]).bad();
     assert_says(&said, &["invalid date format 'some day'"]);
     assert_says(&made.verb("touch", &["/no/file"]).bad(), &["/no/file: no such file"]);
+    // The target of a link is created; an empty path is no path.
+    made.does("ln -s", &["first", "/to first"]);
+    made.does("ln -s", &["to first", "/again"]);
+    made.does("touch", &["/again"]);
+    assert_eq!(made.open().symlink_metadata("/first").unwrap().kind, FileKind::Regular);
+    made.does("ln -s", &["loop", "/loop"]);
+    made.verb("touch", &["/loop"]).bad();
+    let before = made.open().metadata("/").unwrap().accessed;
+    for (words, rest) in [("touch -d @7", &[""][..]), ("chmod", &["700", ""])] {
+        assert_says(&made.verb(words, rest).bad(), &["no such file or directory"]);
+    }
+    let root = made.open().metadata("/").unwrap();
+    assert_eq!((root.accessed, root.mode & 0o7777), (before, 0o755));
     made.judge();
 }
 

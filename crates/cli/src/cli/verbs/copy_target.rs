@@ -13,7 +13,7 @@ use crate::cli::args::Global;
 use crate::cli::host::meter::Total;
 use crate::cli::host::progress::{finish, while_watched};
 use crate::cli::host::signals::raise_open_files;
-use crate::cli::paths::{Destination, Placement};
+use crate::cli::paths::{Destination, Placement, target_of_link};
 use crate::cli::report::{self, print_error};
 use crate::cli::text::shown;
 
@@ -149,10 +149,7 @@ impl<'a> Target<'a> {
                 ensure!(metadata.is_file(), "{}: not a regular file", self.shown());
                 return Ok(path);
             }
-            let target = found.read_link()?;
-            let parent = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-            path =
-                if target.starts_with(b"/") { target } else { [&path[..parent], &target].concat() };
+            path = target_of_link(&path, found.read_link()?);
         }
         Err(Error::SymlinkLoop).with_context(|| self.shown())
     }
