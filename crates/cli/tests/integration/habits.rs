@@ -148,6 +148,26 @@ fn rmdir_removes_empty_directories_only() {
 }
 
 #[test]
+fn rm_removes_empty_directories_and_refuses_dots() {
+    let made = with_files(&[("/full/f", "f"), ("/dir/empty/f", ""), ("/f", "")]);
+    made.does("rm", &["/dir/empty/f"]);
+    assert_says(&made.verb("rm", &["/dir/empty"]).bad(), &["/dir/empty: is a directory"]);
+    assert_eq!(made.verb("rm -dv", &["/dir/empty"]).good(), "removed directory '/dir/empty'\n");
+    let said = made.verb("rm --dir", &["/full", "/f"]).bad();
+    assert_eq!(said, "userbtrfs: /full: directory not empty\n");
+    assert_eq!(made.paths(), ["/dir", "/full", "/full/f"]);
+    for path in [".", "/dir/.", "/dir/../"] {
+        let said = made.verb("rm -r", &[path]).bad();
+        let dots = "refusing to remove '.' or '..' directory: skipping";
+        assert_eq!(said, format!("userbtrfs: {dots} '{path}'\n"));
+    }
+    assert_says(&made.verb("rm", &["/dir/."]).bad(), &["/dir/.: is a directory"]);
+    made.does("rm -rd", &["/full", "/dir"]);
+    assert!(made.paths().is_empty());
+    made.judge();
+}
+
+#[test]
 fn touch_creates_files_and_sets_times() {
     let made = with_files(&[("/f", "x")]);
     let times = |path: &str| {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
 use crate::cli::host::meter::{Amount, Total, Watched, watch};
@@ -26,6 +26,9 @@ pub(crate) struct RmArgs {
     /// Remove directories and their contents recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
+    /// Remove empty directories
+    #[arg(short, long)]
+    dir: bool,
     /// Ignore nonexistent files
     #[arg(short, long)]
     force: bool,
@@ -36,6 +39,11 @@ impl RunVerb for RmArgs {
         let failures = ExitStatus::default();
         for path in &session.expand(&self.paths) {
             let bytes = path.as_encoded_bytes();
+            if (self.recursive || self.dir) && ends_with_dots(bytes) {
+                let dots = "refusing to remove '.' or '..' directory";
+                failures.report(&anyhow!("{dots}: skipping '{}'", shown(path)));
+                continue;
+            }
             let listed = if is_verbose(&session.global) {
                 self.list(&session.filesystem, bytes)
             } else {
@@ -55,6 +63,12 @@ impl RunVerb for RmArgs {
         }
         Ok(failures.code())
     }
+}
+
+/// Returns true if the last name of a path is `.` or `..`.
+fn ends_with_dots(path: &[u8]) -> bool {
+    let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
+    last.is_some_and(|name| name == b"." || name == b"..")
 }
 
 /// Returns the line of `--verbose`, as rm(1) prints it.
@@ -101,7 +115,13 @@ impl RmArgs {
         failures: &ExitStatus,
     ) -> Result<(), Error> {
         if !self.recursive || !filesystem.symlink_metadata(path)?.is_dir() {
-            filesystem.remove_file(path)?;
+            if self.dir && filesystem.symlink_metadata(path)?.is_dir() {
+                filesystem.remove_dir(path)?;
+            } else if ends_with_dots(path) {
+                return Err(Error::IsADirectory);
+            } else {
+                filesystem.remove_file(path)?;
+            }
             removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
