@@ -155,6 +155,22 @@ fn attributes_are_set_shown_and_removed() {
     assert_eq!(one, "# file: /f\nuser.hex=0x00ff\n\n");
     assert_eq!(made.verb("getfattr --only-values -n user.base64", &["/f"]).good(), "AB");
     assert_says(&made.verb("getfattr -m -", &["/f"]).good(), &["trusted.none"]);
+    // The pattern is a regular expression, as in getfattr(1).
+    for (pattern, names) in [
+        (".", "trusted.none\nuser.base64\nuser.hex\nuser.text\n"),
+        ("hex|one$", "trusted.none\nuser.hex\n"),
+        (r"^user\.[th]", "user.hex\nuser.text\n"),
+    ] {
+        let shown = made.verb("getfattr", &["-m", pattern, "/f"]).good();
+        assert_eq!(shown, format!("# file: /f\n{names}\n"), "{pattern}");
+    }
+    assert_eq!(made.verb("getfattr -m ^hex", &["/f"]).good(), "");
+    let said = made.verb("getfattr -m (", &["/f"]).bad();
+    assert_eq!(said, "userbtrfs: invalid regular expression '('\n");
+    made.does("ln -s", &["f", "/link"]);
+    made.does("setfattr -h", &["-n", "trusted.link", "-v", "1", "/link"]);
+    let of_link = made.verb("getfattr -hd -m -", &["/link"]).good();
+    assert_eq!(of_link, "# file: /link\ntrusted.link=\"1\"\n\n");
     for words in ["getfattr --format json -n user.base64", "getfattr --format json -d"] {
         let text = made.verb(words, &["/f"]).good();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,11 +1,15 @@
 //! `getfattr`: shows extended attributes. Errors are reported, and the next file follows.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use regex_automata::nfa::thompson;
+use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
+use regex_automata::util::syntax;
 use serde_json::json;
 use userbtrfs::{Inode, Quoted};
 
@@ -17,6 +21,7 @@ use crate::cli::verbs::encoding;
 use crate::cli::verbs::encoding::encode;
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of getfattr")]
 pub(crate) struct GetfattrArgs {
     /// Show this attribute and its value [default: all matching names]
@@ -25,9 +30,15 @@ pub(crate) struct GetfattrArgs {
     /// Show values too
     #[arg(short, long)]
     dump: bool,
-    /// Show names with this prefix (-: all)
-    #[arg(short = 'm', long = "match", value_name = "START", default_value = "user.")]
-    start: OsString,
+    /// Show names that match this regular expression (-: all)
+    #[arg(
+        short = 'm',
+        long = "match",
+        value_name = "PATTERN",
+        default_value = r"^user\.",
+        allow_hyphen_values = true
+    )]
+    pattern: String,
     /// Encoding of values [default: text if printable, else base64]
     #[arg(short, long, value_enum)]
     encoding: Option<Encoding>,
@@ -41,8 +52,11 @@ pub(crate) struct GetfattrArgs {
     #[arg(required = true)]
     paths: Vec<OsString>,
     /// Do not follow symbolic links
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// How values are shown.
@@ -54,6 +68,43 @@ pub(crate) enum Encoding {
 }
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The names of the attributes that are shown.
+enum Names<'a> {
+    One(&'a [u8]),
+    All,
+    Matching(Box<(PikeVM, RefCell<Cache>)>),
+}
+
+impl Names<'_> {
+    /// Returns the names that match a regular expression, or `-`.
+    fn matching(pattern: &str) -> Result<Self> {
+        if pattern == "-" {
+            return Ok(Self::All);
+        }
+        let mut builder = PikeVM::builder();
+        builder.syntax(syntax::Config::new().unicode(false).utf8(false));
+        builder.thompson(thompson::Config::new().utf8(false));
+        let built = builder.build(pattern).ok();
+        let built = built.with_context(|| format!("invalid regular expression '{pattern}'"))?;
+        let cache = built.create_cache().into();
+        Ok(Self::Matching(Box::new((built, cache))))
+    }
+
+    /// Returns the attributes of an inode that have one of these names.
+    fn find(&self, inode: &Inode) -> Result<Xattrs> {
+        if let Self::One(name) = self {
+            return Ok(vec![(name.to_vec(), inode.xattr(name)?)]);
+        }
+        let mut xattrs = inode.xattrs()?;
+        if let Self::Matching(matching) = self {
+            let (pattern, cache) = &**matching;
+            xattrs.retain(|(name, _)| pattern.is_match(&mut cache.borrow_mut(), name));
+        }
+        xattrs.sort();
+        Ok(xattrs)
+    }
+}
 
 impl RunVerb for GetfattrArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
@@ -89,26 +140,17 @@ impl GetfattrArgs {
         let follow = !self.no_dereference;
         let traversal = Traversal { recursive: self.recursive, follow };
         let paths = session.expand(&self.paths);
+        let names = match &self.name {
+            Some(name) => Names::One(name.as_encoded_bytes()),
+            None => Names::matching(&self.pattern)?,
+        };
         each_inode(&session.filesystem, &paths, traversal, |path, inode| {
             // One below a directory: a path that is a link was followed.
             if self.recursive && follow && inode.metadata()?.is_symlink() {
                 return Ok(());
             }
-            show(path, &self.wanted(inode)?)
+            show(path, &names.find(inode)?)
         })
-    }
-
-    /// Returns the attributes to show, sorted by name.
-    fn wanted(&self, inode: &Inode) -> Result<Xattrs> {
-        if let Some(name) = &self.name {
-            let name = name.as_encoded_bytes();
-            return Ok(vec![(name.to_vec(), inode.xattr(name)?)]);
-        }
-        let start = self.start.as_encoded_bytes();
-        let mut xattrs = inode.xattrs()?;
-        xattrs.retain(|(name, _)| start == b"-" || name.starts_with(start));
-        xattrs.sort();
-        Ok(xattrs)
     }
 
     fn print(&self, out: &mut impl Write, path: &[u8], xattrs: &Xattrs) -> Result<()> {

@@ -13,6 +13,7 @@ use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding::decode;
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 #[command(group = clap::ArgGroup::new("attribute").required(true))]
 pub(crate) struct SetfattrArgs {
     /// Attribute to set
@@ -28,8 +29,11 @@ pub(crate) struct SetfattrArgs {
     #[arg(required = true)]
     paths: Vec<OsString>,
     /// Change symbolic links, not their targets
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Print progress
     // Replaces the global option, whose letter `-v` is `--value` here.
     #[arg(long, action = clap::ArgAction::Count)]
