@@ -125,16 +125,48 @@ fn impossible_copy_is_refused_by_name() {
 }
 
 #[test]
-fn copy_replaces_an_existing_file() {
+fn copy_is_written_into_an_existing_file() {
     let made = Made::new();
     fill(&made);
     made.does("cp", &["/tree/large", "/file"]);
     made.does("ln", &["/file", "/other"]);
-    made.does("cp", &["/tree/small", "/file"]);
-    let filesystem = made.open();
-    assert_eq!(filesystem.read("/file").unwrap(), b"small");
-    assert!(filesystem.read("/other").unwrap() == pattern(300_000));
-    drop(filesystem);
+    made.does("chown", &["7:8", "/file"]);
+    made.does("chmod", &["640", "/file"]);
+    made.does("setfattr", &["-n", "user.a", "-v", "b", "/file"]);
+    for (words, source, content) in [
+        ("cp", "/tree/small", b"small".to_vec()),
+        ("cp -f --reflink=never", "/tree/large", pattern(300_000)),
+        ("cp -r", "/tree/small", b"small".to_vec()),
+        ("cp --reflink", "/tree/large", pattern(300_000)),
+    ] {
+        made.does(words, &[source, "/file"]);
+        let filesystem = made.open();
+        let found = filesystem.metadata("/file").unwrap();
+        assert_eq!((found.mode, found.uid, found.gid, found.nlink), (0o100_640, 7, 8, 2));
+        assert_eq!(filesystem.lookup("/file").unwrap().xattr(b"user.a").unwrap(), b"b");
+        for path in ["/file", "/other"] {
+            assert!(filesystem.read(path).unwrap() == content, "{words} {path}");
+        }
+    }
+    made.does("cp -n", &["/tree/small", "/file"]);
+    assert!(made.open().read("/file").unwrap() == pattern(300_000));
+    let said = made.verb("cp", &["/file", "/other"]).bad();
+    assert_says(&said, &["replaced by itself"]);
+    made.judge();
+}
+
+#[test]
+fn copy_replaces_an_existing_file_if_attributes_are_kept_or_on_request() {
+    let made = Made::new();
+    fill(&made);
+    made.does("cp", &["/tree/large", "/other"]);
+    for words in ["cp -a", "cp -p", "cp --remove-destination"] {
+        made.does("ln -f", &["/other", "/file"]);
+        made.does(words, &["/tree/small", "/file"]);
+        let filesystem = made.open();
+        assert_eq!(filesystem.read("/file").unwrap(), b"small", "{words}");
+        assert!(filesystem.read("/other").unwrap() == pattern(300_000), "{words}");
+    }
     made.judge();
 }
 

@@ -29,6 +29,9 @@ pub struct CopyOptions {
     pub one_subvolume: bool,
     /// Leaves out entries below the sources; `None` copies all.
     pub filter: Option<Filter>,
+    /// Writes into existing files of an image, which keep their attributes and their other names;
+    /// otherwise they are replaced by new files. Files of the host are always replaced.
+    pub in_place: bool,
     /// Leaves existing files as they are, without an error.
     pub no_clobber: bool,
     /// The number of files of the host that are filled at the same time.
@@ -74,6 +77,7 @@ impl Default for CopyOptions {
             except: None,
             one_subvolume: false,
             filter: None,
+            in_place: false,
             no_clobber: false,
             // More workers than processors, since workers wait for reads of small files.
             workers: (2 * cpus).max(4),

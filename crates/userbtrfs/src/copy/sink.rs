@@ -23,6 +23,8 @@ pub(super) struct Item<S: Sink> {
     pub(super) name: CString,
     /// The path of the copy, for messages.
     pub(super) path: PathBuf,
+    /// The file at the name that gets the content of the new one, which has no name then.
+    pub(super) existing: Option<S::File>,
 }
 
 /// A kind of tree that is copied into. Each operation acts on one name of an opened directory, and
@@ -48,6 +50,15 @@ pub(super) trait Sink: Sized {
 
     /// Makes an empty file. Fails with EEXIST if the name exists, as the functions below do.
     fn make_file(item: &Item<Self>, mode: u32) -> Result<Self::File, SideError>;
+
+    /// Opens the regular file at the name, if it is one that gets the content of a new file.
+    fn open_existing(item: &Item<Self>) -> Result<Option<Self::File>, SideError>;
+
+    /// Makes an empty file without a name, in the directory of the copy.
+    fn make_unnamed(item: &Item<Self>, mode: u32) -> Result<Self::File, SideError>;
+
+    /// Gives an existing file the content of another one.
+    fn replace_content(existing: &Self::File, new: &Self::File) -> Result<(), SideError>;
 
     /// Makes a symbolic link or a special file; `mode` has the type of the latter.
     fn make_other(item: &Item<Self>, mode: u32) -> Result<Self::Other, SideError>;

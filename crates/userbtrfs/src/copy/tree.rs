@@ -7,7 +7,8 @@
 //! 3. ACLs that the source does not have are removed before the mode is set: with them, the mode
 //!    would grant rights to the users that they name. If that fails, the mode is not set.
 //! 4. An existing non-directory is replaced, unless it is the source or
-//!    [`CopyOptions::no_clobber`] is set; a directory is not.
+//!    [`CopyOptions::no_clobber`] is set; a directory is not. With [`CopyOptions::in_place`] an
+//!    existing file gets the content when all of it is in a new one.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -110,13 +111,22 @@ impl<'a, S: Sink> Context<'a, S> {
 
     /// Makes an empty file; `None` if it became another name of a file that was copied before, or
     /// an existing file stays.
-    fn begin(&self, item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
+    fn begin(&self, mut item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
         if self.link(&item)? {
             return Ok(None);
         }
         let mode = self.first_mode(&item.entry);
-        let made = self.replacing(&item, || S::make_file(&item, mode))?;
-        let Some(file) = made else { return Ok(None) };
+        let mut first = S::make_file(&item, mode);
+        let exists = first.as_ref().is_err_and(|error| error.is(Errno::EXIST));
+        if exists && self.options.in_place && !self.options.no_clobber {
+            item.existing = open_existing(&item)?;
+            if item.existing.is_some() {
+                first = S::make_unnamed(&item, mode);
+            }
+        }
+        let mut first = Some(first);
+        let make = || first.take().unwrap_or_else(|| S::make_file(&item, mode));
+        let Some(file) = self.replacing(&item, make)? else { return Ok(None) };
         self.remember(&item, S::object_of_file(&file));
         Ok(Some(NewFile { file, item, end: AtomicU64::new(0) }))
     }
@@ -188,6 +198,11 @@ impl<'a, S: Sink> Context<'a, S> {
         if end.load(Ordering::Relaxed) < size {
             S::set_len(file, size).map_err(target_error(item))?;
         }
+        if let Some(existing) = &item.existing {
+            S::replace_content(existing, file).map_err(target_error(item))?;
+            let is_synced = if self.options.fsync { S::sync(existing) } else { Ok(()) };
+            return is_synced.map_err(target_error(item));
+        }
         self.keep(item, S::object_of_file(file), true);
         if self.options.fsync { S::sync(file).map_err(target_error(item)) } else { Ok(()) }
     }
@@ -215,6 +230,10 @@ impl<'a, S: Sink> Context<'a, S> {
 
     /// Removes an incomplete file under all its names.
     pub(super) fn discard(&self, item: &Item<S>) {
+        if item.existing.is_some() {
+            // The incomplete file has no name.
+            return;
+        }
         // If this fails, too, the error before it is the one to report.
         let _ = S::remove(item);
         if item.entry.has_links {
@@ -353,8 +372,7 @@ impl<'a, S: Sink> Context<'a, S> {
             return Ok(None);
         }
         if S::is_source(item).map_err(target_error(item))? {
-            let error = Error::Invalid("a file cannot be replaced by itself");
-            return Err(source_error(&item.entry.path)(error));
+            return Err(replaced_by_itself(item));
         }
         S::remove(item).map_err(|error| target_error(item)(error.during(&exists)))?;
         make().map(Some).map_err(target_error(item))
@@ -371,6 +389,20 @@ impl<'a, S: Sink> Context<'a, S> {
 fn remove_acls<S: Sink>(object: S::Object<'_>, given: &[&[u8]]) -> Result<(), SideError> {
     let mut others = ACLS.into_iter().filter(|acl| !given.contains(acl));
     others.try_for_each(|acl| S::remove_xattr(object, acl))
+}
+
+/// Opens the file at the name of a copy that gets its content, if there is such a file.
+fn open_existing<S: Sink>(item: &Item<S>) -> Result<Option<S::File>, CopyError> {
+    let existing = S::open_existing(item).map_err(target_error(item))?;
+    if existing.is_some() && S::is_source(item).map_err(target_error(item))? {
+        return Err(replaced_by_itself(item));
+    }
+    Ok(existing)
+}
+
+/// Returns the error of a copy that would replace its source.
+fn replaced_by_itself<S: Sink>(item: &Item<S>) -> CopyError {
+    source_error(&item.entry.path)(Error::Invalid("a file cannot be replaced by itself"))
 }
 
 /// Returns an error of making the copy of an item.
@@ -461,7 +493,7 @@ impl<'a, S: Sink> Tree<'a, S> {
             return Err(CopyError::Name { path: entry.path });
         }
         let name = CString::new(name).expect("a name without NUL");
-        Ok(Item { entry, dir: Arc::clone(dir), name, path })
+        Ok(Item { entry, dir: Arc::clone(dir), name, path, existing: None })
     }
 
     fn enter(&mut self, entry: Entry) -> Result<(), CopyError> {

@@ -24,9 +24,12 @@ pub(crate) struct CpArgs {
     /// Skip files that exist
     #[arg(short, long)]
     no_clobber: bool,
-    /// Replace existing files that cannot be opened (existing files are always replaced)
+    /// Replace existing files that cannot be opened (all can be opened)
     #[arg(short, long)]
     force: bool,
+    /// Replace existing files by new ones, instead of writing into them
+    #[arg(long)]
+    remove_destination: bool,
     /// Do not descend into other subvolumes
     #[arg(short = 'x', long, visible_alias = "one-subvolume")]
     one_file_system: bool,
@@ -108,6 +111,7 @@ impl CpArgs {
         CopyOptions {
             keep,
             reflink,
+            in_place: keep == Keep::Mode && !self.remove_destination,
             no_clobber: self.no_clobber,
             one_subvolume: self.one_file_system,
             ..CopyOptions::default()

@@ -53,6 +53,18 @@ impl Sink for HostSink {
             .map_err(SideError::host("make file"))
     }
 
+    fn open_existing(_: &Item<Self>) -> Result<Option<OwnedFd>, SideError> {
+        Ok(None)
+    }
+
+    fn make_unnamed(_: &Item<Self>, _: u32) -> Result<OwnedFd, SideError> {
+        unreachable!("no existing file is opened")
+    }
+
+    fn replace_content(_: &OwnedFd, _: &OwnedFd) -> Result<(), SideError> {
+        unreachable!("no existing file is opened")
+    }
+
     fn make_other(item: &Item<Self>, mode: u32) -> Result<(), SideError> {
         match &item.entry.kind {
             Kind::Symlink(target) => rustix::fs::symlinkat(&target[..], &*item.dir, &item.name)

@@ -34,6 +34,24 @@ impl Sink for ImageSink {
         Ok(item.dir.create(item.name.to_bytes(), mode)?.open()?)
     }
 
+    fn open_existing(item: &Item<Self>) -> Result<Option<File>, SideError> {
+        let inode = item.dir.lookup(item.name.to_bytes())?;
+        Ok(if inode.metadata()?.is_file() { Some(inode.open()?) } else { None })
+    }
+
+    fn make_unnamed(item: &Item<Self>, mode: u32) -> Result<File, SideError> {
+        Ok(item.dir.create_unnamed(mode)?.open()?)
+    }
+
+    /// The size is set at the end, so that the old content is not lost if there is no space for the
+    /// new one.
+    fn replace_content(existing: &File, new: &File) -> Result<(), SideError> {
+        let size = new.len();
+        let shared = existing.share_from(new, 0, 0, size)?;
+        existing.copy_from(new, shared, shared, size.saturating_sub(shared))?;
+        Ok(existing.set_len(size)?)
+    }
+
     fn make_other(item: &Item<Self>, mode: u32) -> Result<Inode, SideError> {
         let name = item.name.to_bytes();
         Ok(match &item.entry.kind {
