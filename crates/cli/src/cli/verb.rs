@@ -21,6 +21,7 @@ use super::verbs::chmod::ChmodArgs;
 use super::verbs::chown::ChownArgs;
 use super::verbs::cp::CpArgs;
 use super::verbs::dedupe::DedupeArgs;
+use super::verbs::du::DuArgs;
 use super::verbs::fallocate::FallocateArgs;
 use super::verbs::getfattr::GetfattrArgs;
 use super::verbs::ln::LnArgs;
@@ -70,6 +71,8 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     Tree(WithImage<R, TreeArgs>),
     /// Show space usage by block group type
     Df(WithImage<R, DfArgs>),
+    /// Show the space that files take
+    Du(WithImage<R, DuArgs>),
     /// Copy trees out, as `cp -a` does
     Get(WithImage<R, GetArgs>),
     /// Copy trees in, as `cp -a` does
@@ -121,6 +124,7 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
             Self::Find(verb) => reads(verb),
             Self::Tree(verb) => reads(verb),
             Self::Df(verb) => reads(verb),
+            Self::Du(verb) => reads(verb),
             Self::Get(verb) => reads(verb),
             Self::Put(verb) => writes(verb),
             Self::Cp(verb) => writes(verb),

@@ -8,6 +8,7 @@ pub(in crate::cli) mod cp;
 pub(in crate::cli) mod dedupe;
 pub(in crate::cli) mod destination;
 pub(in crate::cli) mod df;
+pub(in crate::cli) mod du;
 pub(in crate::cli) mod encoding;
 pub(in crate::cli) mod fallocate;
 pub(in crate::cli) mod filter;

@@ -291,3 +291,48 @@ fn df_shows_a_mount() {
     assert_says(&said, &["is a directory"]);
     site.judge();
 }
+
+/// Compares with what du(1) prints in a mount of the same image.
+#[test]
+fn du_shows_what_coreutils_show() {
+    let Some(site) = crate::support::site::Site::new() else { return };
+    let made = &site.made;
+    made.does("mkdir -p", &["/a/deep/er", "/b"]);
+    for (path, size) in [("/a/f", 5000), ("/a/deep/g", 3_000_000), ("/b/small", 3)] {
+        let source = made.at("source");
+        std::fs::write(&source, crate::support::pattern(size)).unwrap();
+        made.does("put", &[source.to_str().unwrap(), path]);
+    }
+    made.does("ln", &["/a/f", "/b/again"]);
+    made.does("ln -s", &["a", "/link"]);
+    made.does("truncate -s 1G", &["/b/hole"]);
+    let words = ["du", "du -a", "du -s", "du -sc", "du -d 1 -h", "du -ah --si", "du -am", "du -ak"];
+    let paths = [&["."][..], &["a", "b"], &["b", "a"], &["link", "a/f"]];
+    let lines = |text: &str| {
+        // The order of the entries of a directory is not that of names.
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let ours: Vec<_> = words
+        .iter()
+        .flat_map(|words| paths.map(|paths| lines(&made.verb(words, paths).good())))
+        .collect();
+    // If files can be changed, those without data have a block.
+    site.mount(&["-o", "ro"]).good();
+    let all = words.iter().flat_map(|words| paths.map(|paths| (words, paths)));
+    for ((words, paths), ours) in all.zip(ours) {
+        let mut du = std::process::Command::new("du");
+        du.args(words.split(' ').skip(1)).args(paths).current_dir(site.point());
+        let theirs = String::from_utf8(du.output().unwrap().stdout).unwrap();
+        assert_eq!(ours, lines(&theirs), "{words} {paths:?}");
+    }
+    site.umount();
+    let apparent = made.verb("du -ab", &["/b", "/a/f"]).good();
+    assert_eq!(lines(&apparent).last().unwrap(), "5000\t/b/again");
+    let text = made.verb("--format json du -sc --apparent-size", &["/b"]).good();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["du"][0]["path"], "/b");
+    assert_eq!(document["du"][1]["total"], 5000 + 3 + (1_u64 << 30));
+    site.judge();
+}
