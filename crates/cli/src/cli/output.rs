@@ -75,22 +75,86 @@ impl<W: Write> JsonList<W> {
     }
 }
 
-/// Returns a name or path for JSON: the text itself if it is valid UTF-8, else with escaped bytes.
-///
-/// The text of a name that holds a backslash may equal an escape; [`with_name`] tells them apart.
-pub(crate) fn json_name(name: &[u8]) -> String {
-    match str::from_utf8(name) {
-        Ok(text) => text.to_owned(),
-        Err(_) => Quoted(name).to_string(),
+/// A name or path in JSON: its text, and its bytes if the text alone does not tell them.
+struct JsonName {
+    /// The name itself if it is valid UTF-8, else with escaped bytes.
+    text: String,
+    /// The bytes in hexadecimal of a name that is not valid UTF-8; a name whose text looks like an
+    /// escape has none.
+    hex: Option<String>,
+}
+
+impl JsonName {
+    fn new(name: &[u8]) -> Self {
+        match str::from_utf8(name) {
+            Ok(text) => Self { text: text.to_owned(), hex: None },
+            Err(_) => Self { text: Quoted(name).to_string(), hex: Some(HEXLOWER.encode(name)) },
+        }
     }
+}
+
+/// Returns the key of the bytes of a name.
+fn hex_key(key: &str) -> String {
+    format!("{key}_hex")
 }
 
 /// Returns a JSON object with a name or path in it under a key. If it is not valid UTF-8, another
 /// key with the suffix `_hex` has its bytes.
 pub(crate) fn with_name(mut document: Value, key: &str, name: &[u8]) -> Value {
-    document[key] = json!(json_name(name));
-    if str::from_utf8(name).is_err() {
-        document[format!("{key}_hex")] = json!(HEXLOWER.encode(name));
+    let JsonName { text, hex } = JsonName::new(name);
+    document[key] = json!(text);
+    if let Some(hex) = hex {
+        document[hex_key(key)] = json!(hex);
     }
     document
+}
+
+/// Returns a JSON object with a name or path in it as [`with_name`] adds it, or `null` if there is
+/// none.
+pub(crate) fn with_name_if_any(mut document: Value, key: &str, name: Option<&[u8]>) -> Value {
+    if let Some(name) = name {
+        return with_name(document, key, name);
+    }
+    document[key] = Value::Null;
+    document
+}
+
+/// Returns a JSON object with an array of names or paths in it under a key. If some of them are not
+/// valid UTF-8, another key with the suffix `_hex` has an array with their bytes, and `null` for
+/// the others.
+pub(crate) fn with_names<'a>(
+    mut document: Value,
+    key: &str,
+    names: impl IntoIterator<Item = &'a [u8]>,
+) -> Value {
+    let names: Vec<_> = names.into_iter().map(JsonName::new).collect();
+    if names.iter().any(|name| name.hex.is_some()) {
+        document[hex_key(key)] = names.iter().map(|name| json!(name.hex)).collect();
+    }
+    document[key] = names.iter().map(|name| json!(name.text)).collect();
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_text_have_their_bytes() {
+        let text = with_name(json!({}), "name", br"a\xff");
+        assert_eq!(text, json!({ "name": r"a\xff" }));
+        let bytes = with_name(json!({}), "name", b"a\xff");
+        assert_eq!(bytes["name_hex"], "61ff");
+        assert_eq!(with_name_if_any(json!({}), "path", None), json!({ "path": null }));
+        assert_eq!(with_name_if_any(json!({}), "path", Some(b"a")), json!({ "path": "a" }));
+    }
+
+    #[test]
+    fn arrays_of_names_have_bytes_at_the_same_places() {
+        let texts = with_names(json!({}), "paths", [&b"a"[..], b"b"]);
+        assert_eq!(texts, json!({ "paths": ["a", "b"] }));
+        let mixed = with_names(json!({}), "paths", [&b"a"[..], b"\xff"]);
+        assert_eq!(mixed["paths_hex"], json!([null, "ff"]));
+        assert_eq!(mixed["paths"][0], "a");
+    }
 }

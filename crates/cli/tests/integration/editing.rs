@@ -175,7 +175,8 @@ fn attributes_are_set_shown_and_removed() {
         let text = made.verb(words, &["/f"]).good();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(document["getfattr"][0]["path"], "/f");
-        assert_eq!(document["getfattr"][0]["xattrs"]["user.base64"], "\"AB\"");
+        let first = &document["getfattr"][0]["xattrs"][0];
+        assert_eq!((&first["name"], &first["value"]), (&"user.base64".into(), &"\"AB\"".into()));
     }
     let hex = made.verb("getfattr --format json -e hex -n user.base64", &["/f"]).good();
     assert_says(&hex, &["\"0x4142\""]);

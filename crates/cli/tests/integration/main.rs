@@ -29,6 +29,7 @@ mod forged;
 mod get;
 mod get_attributes;
 mod habits;
+mod json;
 mod listing;
 mod manual;
 mod memory;

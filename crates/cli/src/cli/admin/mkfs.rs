@@ -23,7 +23,7 @@ use crate::cli::args::{Format, Global};
 use crate::cli::compression::CompressArg;
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::signals::{Interrupted, Signals};
-use crate::cli::output::{print_json, stdout};
+use crate::cli::output::{print_json, stdout, with_name};
 use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::report::ignore_closed_pipe;
 use crate::cli::sizes::size as parse_size;
@@ -371,12 +371,12 @@ fn print(args: &MkfsArgs, superblock: &Superblock) -> Result<()> {
 }
 
 fn document(superblock: &Superblock) -> serde_json::Value {
-    json!({
-        "label": Quoted(&superblock.label).to_string(),
+    let document = json!({
         "uuid": superblock.fsid.to_string(),
         "nodesize": superblock.nodesize,
         "sectorsize": superblock.sectorsize,
         "total_bytes": superblock.total_bytes,
         "csum_type": superblock.checksum_kind.name(),
-    })
+    });
+    with_name(document, "label", &superblock.label)
 }

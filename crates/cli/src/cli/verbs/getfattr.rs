@@ -10,11 +10,11 @@ use clap::ValueEnum;
 use regex_automata::nfa::thompson;
 use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::util::syntax;
-use serde_json::json;
+use serde_json::{Value, json};
 use userbtrfs::{Inode, Quoted};
 
 use crate::cli::args::Format;
-use crate::cli::output::{JsonList, json_name, stdout, with_name};
+use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::paths::{Traversal, each_inode};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::encoding;
@@ -119,9 +119,9 @@ impl RunVerb for GetfattrArgs {
                 let mut list = JsonList::start(stdout(), "getfattr")?;
                 let code = self.each(session, |path, xattrs| {
                     let one = |(name, value): &(Vec<u8>, Vec<u8>)| {
-                        (json_name(name), json!(self.shown(value)))
+                        with_name(json!({ "value": self.shown(value) }), "name", name)
                     };
-                    let xattrs: serde_json::Map<_, _> = xattrs.iter().map(one).collect();
+                    let xattrs: Value = xattrs.iter().map(one).collect();
                     list.add(&with_name(json!({ "xattrs": xattrs }), "path", path))
                 })?;
                 list.end()?;

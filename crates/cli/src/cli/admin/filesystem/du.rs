@@ -22,7 +22,7 @@ use crate::cli::admin::mounted::answer_at;
 use crate::cli::admin::subvolume::mounted::is_in_mount;
 use crate::cli::admin::subvolume::place::refuse_options;
 use crate::cli::args::{Format, Global, RootArgs};
-use crate::cli::output::{json_name, stdout, write_json};
+use crate::cli::output::{stdout, with_name, write_json};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{Access, Session};
 use crate::cli::size_units::{SizeArgs, Units};
@@ -228,12 +228,12 @@ impl Row {
     }
 
     fn document(&self) -> Value {
-        json!({
-            "path": json_name(&self.path),
+        let document = json!({
             "total": self.total,
             "exclusive": self.exclusive,
             "set-shared": self.set_shared,
-        })
+        });
+        with_name(document, "path", &self.path)
     }
 }
 

@@ -12,7 +12,7 @@ use userbtrfs::Filesystem;
 use crate::cli::admin::mounted::request_at;
 use crate::cli::admin::subvolume::place::{change, mountpoint, once, print};
 use crate::cli::args::{Format, Global, WriteArgs};
-use crate::cli::output::{json_name, write_json};
+use crate::cli::output::{with_name, write_json};
 use crate::cli::text::shown;
 
 /// The most bytes of a label.
@@ -64,6 +64,6 @@ pub(super) fn write_label(
     let label = &filesystem.superblock().label;
     match format {
         Format::Text => Ok(out.write_all(&[label, &b"\n"[..]].concat())?),
-        Format::Json => write_json(out, "filesystem-label", &json!({ "label": json_name(label) })),
+        Format::Json => write_json(out, "filesystem-label", &with_name(json!({}), "label", label)),
     }
 }

@@ -15,7 +15,7 @@ use super::df::kind_name;
 use crate::cli::admin::mounted::request_at;
 use crate::cli::admin::subvolume::place::{mountpoint, print};
 use crate::cli::args::{Format, Global, RootArgs};
-use crate::cli::output::{json_name, write_json};
+use crate::cli::output::{with_name, write_json};
 use crate::cli::size_units::{SizeArgs, Units};
 
 /// Less unallocated space is not counted as free.
@@ -244,8 +244,7 @@ fn document(usage: &Usage, overall: &Overall, device: &Path) -> Value {
             "device-total": row.device_total(),
         })
     };
-    json!({
-        "device": json_name(device.as_os_str().as_encoded_bytes()),
+    let document = json!({
         "device-id": usage.device_id,
         "device-size": usage.device_size,
         "device-allocated": usage.device_allocated,
@@ -261,5 +260,6 @@ fn document(usage: &Usage, overall: &Overall, device: &Path) -> Value {
         "global-reserve": usage.global_reserve,
         "multiple-profiles": with_several_profiles(usage),
         "block-groups": sorted(usage).iter().map(row).collect::<Vec<_>>(),
-    })
+    });
+    with_name(document, "device", device.as_os_str().as_encoded_bytes())
 }

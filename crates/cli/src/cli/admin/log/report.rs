@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use userbtrfs::{Filesystem, IncompleteFile, InodeId, Quoted, Replayed, SkippedItem};
 
-use crate::cli::output::json_name;
+use crate::cli::output::with_name_if_any;
 
 /// A replay, with the paths of the files that it reports.
 pub(super) struct Report {
@@ -84,24 +84,24 @@ impl Report {
 }
 
 fn left_out_document(left_out: &SkippedItem, path: Option<&[u8]>) -> Value {
-    json!({
+    let document = json!({
         "subvolume": left_out.subvolume.map(|id| id.0),
-        "path": path.map(json_name),
         "item": left_out.key.map(|key| key.to_string()),
         "inodes": left_out.inodes.as_ref().map(|inodes| [*inodes.start(), *inodes.end()]),
         "damage": left_out.error.to_string(),
-    })
+    });
+    with_name_if_any(document, "path", path)
 }
 
 fn file_document(file: &IncompleteFile, path: Option<&[u8]>) -> Value {
-    json!({
+    let document = json!({
         "subvolume": file.inode.subvolume.0,
         "inode": file.inode.number,
-        "path": path.map(json_name),
         "size": file.size,
         "missing": file.missing.iter().map(|range| [range.start, range.end]).collect::<Value>(),
         "is_partial": file.is_partial,
-    })
+    });
+    with_name_if_any(document, "path", path)
 }
 
 fn shown(inodes: std::ops::RangeInclusive<u64>) -> String {

@@ -10,7 +10,7 @@ use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp, TreeId, join_path}
 use uuid::Uuid;
 
 use crate::cli::args::{Format, Global};
-use crate::cli::output::{JsonList, json_name, write_json};
+use crate::cli::output::{JsonList, with_name, write_json};
 use crate::cli::text::{shown, time_to_seconds};
 
 /// The width of a UUID.
@@ -261,9 +261,7 @@ pub(in crate::cli) fn write_list_of(
         Format::Json => {
             let mut list = JsonList::start(&mut out, "subvolume-list")?;
             for subvolume in &subvolumes {
-                let mut document = document(subvolume);
-                document["path"] = json!(json_name(&shown_path(subvolume, top, options)));
-                list.add(&document)?;
+                list.add(&document(subvolume, &shown_path(subvolume, top, options)))?;
             }
             list.end()?;
         }
@@ -288,7 +286,9 @@ pub(super) fn write_one(
 ) -> Result<()> {
     let SubvolumeInfo { id, root, path, .. } = subvolume;
     match (format, subvolume.parent) {
-        (Format::Json, _) => write_json(out, "subvolume-get-default", &document(subvolume))?,
+        (Format::Json, _) => {
+            write_json(out, "subvolume-get-default", &document(subvolume, path))?;
+        }
         (Format::Text, None) => writeln!(out, "ID {} (FS_TREE)", id.0)?,
         (Format::Text, Some(parent)) => {
             let path = Quoted(path);
@@ -357,17 +357,16 @@ fn padded(uuid: Option<Uuid>) -> String {
     format!("{:UUID_WIDTH$}", text_of(uuid))
 }
 
-/// Returns a subvolume as JSON.
-pub(super) fn document(subvolume: &SubvolumeInfo) -> Value {
-    let mut document = json!({
+/// Returns a subvolume as JSON, with a path that is shown for it.
+pub(super) fn document(subvolume: &SubvolumeInfo, path: &[u8]) -> Value {
+    let document = json!({
         "ID": subvolume.id.0,
         "gen": subvolume.root.generation,
         "parent": subvolume.parent.map(|parent| parent.0),
         "top level": subvolume.parent.map(|parent| parent.0),
-        "name": json_name(&subvolume.name),
-        "path": json_name(&subvolume.path),
         "readonly": subvolume.is_read_only(),
     });
+    let mut document = with_name(with_name(document, "name", &subvolume.name), "path", path);
     if let Some(extended) = &subvolume.root.extended {
         let uuid = |uuid: Uuid| (!uuid.is_nil()).then(|| uuid.to_string());
         document["cgen"] = json!(extended.otransid);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::list::{document, text_of};
 use crate::cli::args::Format;
-use crate::cli::output::{json_name, write_json};
+use crate::cli::output::{with_names, write_json};
 use crate::cli::text::{shown, time_in_zone};
 
 /// The options that name a subvolume other than by its path.
@@ -73,10 +73,9 @@ pub(in crate::cli) fn write_info(
     match format {
         Format::Text => write_text(out, subvolume, &snapshots),
         Format::Json => {
-            let mut document = document(subvolume);
-            let paths = snapshots.iter().map(|snapshot| json_name(&snapshot.path));
-            document["snapshots"] = paths.collect();
-            write_json(out, "subvolume-show", &document)
+            let document = document(subvolume, &subvolume.path);
+            let paths = snapshots.iter().map(|snapshot| snapshot.path.as_slice());
+            write_json(out, "subvolume-show", &with_names(document, "snapshots", paths))
         }
     }
 }
