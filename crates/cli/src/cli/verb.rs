@@ -196,8 +196,9 @@ pub(crate) fn parse<P: Parser>(
     let mut command = with_usages(P::command(), program, image).args_override_self(true);
     let words = with_options(words.into_iter().collect(), !program.is_empty())
         .map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
-    let matches = command.try_get_matches_from_mut(words);
-    let mut matches = matches.map_err(tips::without_misleading)?;
+    let matches = command.try_get_matches_from_mut(&words);
+    let mut matches =
+        matches.map_err(|error| tips::without_misleading(error, &mut command, &words))?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 

@@ -108,3 +108,27 @@ fn an_unknown_option_has_no_misleading_tip() {
     // A tip that helps is kept.
     assert_says(&run(["cp", "--reflin", "image", "/a", "/b"]).stderr, &["tip: ", "'--reflink'"]);
 }
+
+#[test]
+fn an_unknown_word_is_not_taken_for_one_that_differs() {
+    for (words, usage) in [
+        ("ls --color image", "ls [OPTIONS] <IMAGE> [PATHS]..."),
+        ("ls --sort image", "ls [OPTIONS] <IMAGE> [PATHS]..."),
+        ("mkfs --sectorsize 4k image", "mkfs [OPTIONS] <IMAGE>"),
+        ("delete image", "<COMMAND>"),
+        ("show image", "<COMMAND>"),
+        ("import image", "<COMMAND>"),
+    ] {
+        let ran = run(words.split(' '));
+        assert_eq!(ran.code, Some(1));
+        assert_says(&ran.stderr, &["error: un", usage]);
+        assert!(!ran.stderr.contains("tip: "), "{}", ran.stderr);
+    }
+    for (words, tip) in [
+        ("ls --no-log-repay image", "'--no-log-replay'"),
+        ("mkdri image /a", "'mkdir'"),
+        ("mkfs --csum crc32 image", "'crc32c'"),
+    ] {
+        assert_says(&run(words.split(' ')).stderr, &["tip: ", tip]);
+    }
+}
