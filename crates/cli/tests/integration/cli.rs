@@ -88,7 +88,7 @@ fn missing_or_invalid_image_is_named() {
     for (words, rest) in VERBS {
         for (name, why) in [
             ("nothing", "No such file or directory"),
-            ("zeros", "not a btrfs superblock"),
+            ("zeros", "not a btrfs filesystem (it is blank)"),
             ("empty", "too few for a btrfs filesystem"),
             ("", "is a directory"),
         ] {

@@ -1,6 +1,7 @@
 //! Messages of errors that users meet first, and the hints in them.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart};
 
@@ -33,8 +34,26 @@ fn other_content_of_an_image_is_named() {
             );
         }
     }
-    fs::write(&other, vec![0; 1 << 20]).unwrap();
-    assert_says(&verb("ls", &other, &[]).bad(), &["no valid superblock"]);
+    let said = |bytes: Vec<u8>| {
+        fs::write(&other, bytes).unwrap();
+        verb("ls", &other, &[]).bad()
+    };
+    let plain = format!("userbtrfs: {}: not a btrfs filesystem", other.display());
+    for len in [1 << 20, 80 << 20] {
+        assert_eq!(said(vec![0; len]), format!("{plain} (it is blank)\n"));
+        assert_eq!(said(b"text\n".repeat(len / 5)), format!("{plain}\n"));
+    }
+}
+
+/// A superblock that is damaged is no other content.
+#[test]
+fn damage_of_a_superblock_is_described() {
+    let made = Made::new();
+    for at in [64 << 10, 64 << 20] {
+        let image = fs::OpenOptions::new().write(true).open(made.image()).unwrap();
+        image.write_all_at(&[0xff; 8], at + 100).unwrap();
+    }
+    assert_says(&made.verb("ls", &[]).bad(), &["no valid superblock: primary: ", "checksum"]);
 }
 
 #[test]

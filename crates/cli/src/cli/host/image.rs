@@ -10,7 +10,7 @@ use userbtrfs::device::{
 };
 use userbtrfs::mkfs::{BTRFS, content};
 use userbtrfs::mount::control::mount_point;
-use userbtrfs::{OpenError, OpenOptions, SuperblockMirrorError};
+use userbtrfs::{OpenError, OpenOptions, SuperblockError, SuperblockMirrorError};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
 use userbtrfs_volume::read_superblock_copy;
 
@@ -77,9 +77,9 @@ impl ImageArgs {
             return anyhow!("{}: {text}", self.name());
         }
         if is_without_superblock(&error)
-            && let Some(content) = self.foreign_content()
+            && let Some(content) = self.foreign_content(&error)
         {
-            return anyhow!("{}: not a btrfs filesystem (it holds {content})", self.name());
+            return anyhow!("{}: not a btrfs filesystem{content}", self.name());
         }
         if is_of_replay(&error) {
             let hint = "\"log salvage\" skips what is damaged, and --no-log-replay, or the mount \
@@ -129,10 +129,17 @@ impl ImageArgs {
         })
     }
 
-    /// Returns a description of the content of the image, if it is known and no btrfs filesystem.
-    fn foreign_content(&self) -> Option<&'static str> {
+    /// Returns what is known of the content of an image that is no btrfs filesystem, as the rest of
+    /// a message; `None` if it is one, damaged as `error` says.
+    fn foreign_content(&self, error: &Error) -> Option<String> {
         let device = FileDevice::open(&self.image, self.file_options()).ok()?;
-        content(&device).ok()?.filter(|found| *found != BTRFS)
+        match content(&device).ok()? {
+            Some(BTRFS) => None,
+            Some(found) => Some(format!(" (it holds {found})")),
+            None if !is_without_magic(error) => None,
+            None if is_blank(&device) => Some(" (it is blank)".to_owned()),
+            None => Some(String::new()),
+        }
     }
 
     fn holds_btrfs(&self, number: u32) -> bool {
@@ -156,14 +163,42 @@ pub(crate) fn holds_one_btrfs(path: &Path) -> bool {
 }
 
 fn is_without_superblock(error: &Error) -> bool {
-    if error.chain().any(<dyn std::error::Error>::is::<SuperblockMirrorError>) {
-        return true;
+    let open = find_open_error(error);
+    find_mirror_error(error).is_some()
+        || matches!(open, Some(OpenError::Superblock { .. } | OpenError::TooSmall { .. }))
+}
+
+/// Returns true if the error is that no copy of the superblock has the magic.
+fn is_without_magic(error: &Error) -> bool {
+    let is_it = |copy: &SuperblockMirrorError| {
+        matches!(copy, SuperblockMirrorError::Content(SuperblockError::Magic(_)))
+    };
+    match find_open_error(error) {
+        Some(OpenError::Superblock { primary, mirrors }) => {
+            is_it(primary) && mirrors.iter().all(|(_, mirror)| is_it(mirror))
+        }
+        _ => find_mirror_error(error).is_some_and(is_it),
     }
-    let open = error.chain().find_map(|cause| match cause.downcast_ref::<userbtrfs::Error>() {
+}
+
+/// Returns true if a device begins with zeros alone.
+fn is_blank(device: &FileDevice) -> bool {
+    let len = usize::try_from(device.len()).unwrap_or(usize::MAX).min(BLANK);
+    device.read(0, len).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+}
+
+/// The number of bytes at the start of an image that tell whether it is blank.
+const BLANK: usize = 1 << 20;
+
+fn find_open_error(error: &Error) -> Option<&OpenError> {
+    error.chain().find_map(|cause| match cause.downcast_ref::<userbtrfs::Error>() {
         Some(userbtrfs::Error::Open(open)) => Some(open),
         _ => cause.downcast_ref::<OpenError>(),
-    });
-    matches!(open, Some(OpenError::Superblock { .. } | OpenError::TooSmall { .. }))
+    })
+}
+
+fn find_mirror_error(error: &Error) -> Option<&SuperblockMirrorError> {
+    error.chain().find_map(|cause| cause.downcast_ref())
 }
 
 fn is_of_replay(error: &Error) -> bool {
