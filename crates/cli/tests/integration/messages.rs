@@ -77,6 +77,9 @@ fn mount_that_uses_an_image_is_named() {
     let point = site.point();
     let holder = format!("image: in use by another userbtrfs (a mount at {})", point.display());
     assert_says(&said, &[&holder]);
+    for words in ["mkfs -f", "mkfs -f --size 300M"] {
+        assert_says(&site.made.verb(words, &[]).bad(), &[&holder]);
+    }
     site.umount();
     site.judge();
 }

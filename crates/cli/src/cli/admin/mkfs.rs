@@ -109,7 +109,8 @@ pub(crate) enum ProfileArg {
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
-    let superblock = on_file(global, args, &options).with_context(|| args.image.name())?;
+    let made = on_file(global, args, &options);
+    let superblock = made.map_err(|error| args.image.explain(error))?;
     ignore_closed_pipe(match global.format {
         _ if global.quiet => Ok(()),
         Format::Text => print(args, &superblock),
