@@ -316,6 +316,22 @@ fn paths_without_btrfs_are_refused() {
 }
 
 #[test]
+fn sizes_with_fractions_resize_an_image() {
+    let made = Made::new();
+    let image = made.image();
+    let resize = |size: &str| {
+        run(["filesystem", "resize", size, image.to_str().unwrap()]).good();
+        fs::metadata(&image).unwrap().len()
+    };
+    assert_eq!(resize("1.25G"), 1280 << 20);
+    assert_eq!(resize("+0.5G"), 1792 << 20);
+    assert_eq!(resize("1:-0.25GiB"), 1536 << 20);
+    made.judge();
+    let said = run(["filesystem", "resize", "1.5", image.to_str().unwrap()]).bad();
+    assert!(said.ends_with(": 1.5: a fraction needs a suffix\n"), "{said}");
+}
+
+#[test]
 fn help_has_the_options_of_btrfs_progs() {
     for name in ["df", "usage", "du"] {
         let help = run(["filesystem", name, "--help"]).good();

@@ -20,6 +20,7 @@ use crate::cli::args::{Format, Global, WriteArgs};
 use crate::cli::host::meter::{is_shown, to_relocate, watch_remaining, watch_reported};
 use crate::cli::output::{stdout, write_json};
 use crate::cli::session::{Access, Session};
+use crate::cli::sizes::size as parse_size;
 use crate::cli::text::size;
 
 #[derive(clap::Args)]
@@ -78,6 +79,19 @@ pub(super) fn run(global: &Global, args: &ResizeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns a size of the command line, or a difference, in bytes. `max`, and what is no size, stays
+/// as it is.
+fn in_bytes(text: &str) -> Result<String> {
+    let start = text.find(':').map_or(0, |colon| colon + 1);
+    let sign = usize::from(text[start..].starts_with(['+', '-']));
+    let (before, number) = text.split_at(start + sign);
+    if !number.starts_with(|first: char| first.is_ascii_digit()) {
+        return Ok(text.to_owned());
+    }
+    let bytes = parse_size(number).map_err(|why| anyhow!("{number}: {why}"))?;
+    Ok(format!("{before}{bytes}"))
+}
+
 /// Resizes a filesystem, and writes its sizes before and after.
 pub(in crate::cli) fn resize(
     out: &mut dyn Write,
@@ -86,10 +100,13 @@ pub(in crate::cli) fn resize(
     manner: Manner,
     global: &Global,
 ) -> Result<()> {
+    // btrfs-progs take no fractions.
+    let wanted = if manner.as_progs { text.to_owned() } else { in_bytes(text)? };
     let device = filesystem.superblock().device.clone();
     let old = device.total_bytes;
     let length = if manner.as_progs { ImageLength::Keep } else { ImageLength::Follow };
-    let resized = filesystem.parse_size(text).and_then(|wanted| filesystem.resize(wanted, length));
+    let resized =
+        filesystem.parse_size(&wanted).and_then(|wanted| filesystem.resize(wanted, length));
     let new = match resized {
         Err(error) if manner.as_progs => return Err(as_progs(&error)),
         resized => resized?,
@@ -118,5 +135,26 @@ fn as_progs(error: &userbtrfs::Error) -> anyhow::Error {
     match Errno::from_raw_os_error(error.errno()) {
         Errno::FBIG => anyhow!("no enough free space"),
         errno => anyhow!("{}", io::Error::from(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_every_option() {
+        for (text, expected) in [
+            ("1.25G", "1342177280"),
+            ("1:+0.5G", "1:+536870912"),
+            ("-1MB", "-1000000"),
+            ("2:300MiB", "2:314572800"),
+            ("1:max", "1:max"),
+            ("+", "+"),
+            ("--1", "--1"),
+        ] {
+            assert_eq!(in_bytes(text).unwrap(), expected, "{text}");
+        }
+        assert_eq!(in_bytes("+1x").unwrap_err().to_string(), "1x: unknown suffix x");
     }
 }
