@@ -1,12 +1,13 @@
 //! The totals of copies and removals, which are measured while they are in progress.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use userbtrfs::Inode;
+use userbtrfs::{Filesystem, Inode};
 
 use crate::cli::host::meter::Amount;
 
@@ -61,22 +62,44 @@ pub(in crate::cli) fn of_image_trees(
     Some(Amount { files: Some(files), bytes: Some(bytes) })
 }
 
-/// Returns the names in a tree of an image that is being removed, with those in `removed`. Names
-/// that are removed while they are counted may count twice.
+/// Returns the bytes of the files at paths of an image. The verb reports those that it cannot open.
+pub(in crate::cli) fn of_image_files<'a>(
+    filesystem: &Filesystem,
+    paths: impl IntoIterator<Item = &'a OsString>,
+) -> Amount {
+    let sizes = paths.into_iter().filter_map(|path| {
+        let found = filesystem.metadata(path.as_encoded_bytes()).ok()?;
+        found.is_file().then_some(found.size)
+    });
+    Amount { files: None, bytes: Some(sizes.fold(0, u64::saturating_add)) }
+}
+
+/// Returns the names in a tree of an image that is being removed, with those in `removed`.
 pub(in crate::cli) fn of_removed_tree(
     top: &Inode,
     removed: &AtomicU64,
     stop: &AtomicBool,
 ) -> Option<Amount> {
-    let mut names = 0;
     // A directory that was removed meanwhile is an error.
-    for _found in top.walk(b"/").flatten() {
+    of_removed_names(top.walk(b"/").flatten(), removed, stop)
+}
+
+/// Returns the number of names that a walk finds, with those that were removed before it. The walk
+/// has the order of the removal, and is faster: what it finds is removed later, so that adding what
+/// is removed at its end would count that twice.
+fn of_removed_names(
+    names: impl Iterator,
+    removed: &AtomicU64,
+    stop: &AtomicBool,
+) -> Option<Amount> {
+    let mut count = removed.load(Ordering::Relaxed);
+    for _name in names {
         if stop.load(Ordering::Relaxed) {
             return None;
         }
-        names += 1;
+        count += 1;
     }
-    Some(Amount { files: Some(names + removed.load(Ordering::Relaxed)), bytes: None })
+    Some(Amount { files: Some(count), bytes: None })
 }
 
 #[cfg(test)]
@@ -95,5 +118,16 @@ mod tests {
         assert_eq!(found, Amount { files: Some(2), bytes: Some(10_000) });
         assert_eq!(of_host_trees([folder.path()], &AtomicBool::new(true)), None);
         assert_eq!(of_host_trees([at("none").as_path()], &AtomicBool::new(false)), None);
+    }
+
+    #[test]
+    fn names_that_are_removed_while_they_are_counted_count_once() {
+        let removed = AtomicU64::new(4);
+        let names = (0..6).inspect(|_| {
+            removed.fetch_add(1, Ordering::Relaxed);
+        });
+        let found = of_removed_names(names, &removed, &AtomicBool::new(false));
+        assert_eq!(found, Some(Amount { files: Some(10), bytes: None }));
+        assert_eq!(of_removed_names(0..6, &removed, &AtomicBool::new(true)), None);
     }
 }
