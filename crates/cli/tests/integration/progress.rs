@@ -8,6 +8,7 @@ use std::time::Duration;
 use userbtrfs_testkit::test_env::until;
 
 use super::control::ask;
+use super::support::assert_says;
 use super::support::command::{command, verb};
 use super::support::golden::Unpacked;
 use super::support::made::Made;
@@ -27,9 +28,14 @@ const KEPT: usize = 8 << 20;
 /// Runs a command whose stderr is a terminal, and that shows progress at once; returns all that it
 /// printed there, if it succeeds.
 fn said(words: &[&str]) -> Result<String, String> {
+    said_with(words, Stdio::null(), Stdio::null())
+}
+
+/// Runs a command as [`said`] does, with this stdin and stdout.
+fn said_with(words: &[&str], stdin: Stdio, stdout: Stdio) -> Result<String, String> {
     let (mut terminal, stderr) = Terminal::new();
     let mut command = command(words);
-    command.env("USERBTRFS_PROGRESS_DELAY", "0").stdout(Stdio::null()).stderr(stderr);
+    command.env("USERBTRFS_PROGRESS_DELAY", "0").stdin(stdin).stdout(stdout).stderr(stderr);
     let status = command.status().unwrap();
     drop(command);
     // It ends when no process has the terminal open.
@@ -123,6 +129,31 @@ fn total<'a>(lines: &'a [String], name: &str) -> &'a str {
     let (done, total) = shown.split(", ").next().unwrap().split_once(" of ").unwrap();
     assert_eq!(done, total, "{lines:?}");
     total
+}
+
+#[test]
+fn copies_of_one_file_show_bytes() {
+    let made = Made::of_size("1G");
+    let image = made.image();
+    let image = image.to_str().unwrap();
+    fill(&made.at("source"));
+    let shown = |words: &[&str], stdin: Stdio, stdout: Stdio| {
+        lines_of(&said_with(words, stdin, stdout).unwrap())
+    };
+    let large = fs::File::open(made.at("source/large")).unwrap();
+    let put = shown(&["put", image, "-", "/x"], large.into(), Stdio::null());
+    assert_says(&last(&put, "copying "), &["48.00MiB"]);
+    let back = fs::File::create(made.at("back")).unwrap();
+    let cat = shown(&["cat", image, "/x", "/x"], Stdio::null(), back.into());
+    assert_says(&last(&cat, "copying "), &["96.00MiB"]);
+    assert_eq!(fs::read(made.at("back")).unwrap(), pattern(LARGE).repeat(2));
+    // What a pipe leads to may be on the terminal.
+    let quiet = lines(&["cat", image, "/x"]);
+    assert_eq!(quiet.iter().filter(|line| line.starts_with("copying")).count(), 0, "{quiet:?}");
+    made.does("cp --reflink=never", &["/x", "/y"]);
+    let dedupe = lines(&["dedupe", image, "/x", "/y"]);
+    assert_says(&last(&dedupe, "deduplicating "), &["96.00MiB"]);
+    made.judge();
 }
 
 #[test]

@@ -182,6 +182,18 @@ pub(in crate::cli) fn watch_reported<T>(
     watch(global, &watched, || work(&mut |now| rest.set(now)))
 }
 
+/// Runs work that adds the bytes that are done to a counter, and shows its progress.
+pub(in crate::cli) fn watch_bytes<T>(
+    global: &Global,
+    name: &str,
+    total: Total<'_>,
+    work: impl FnOnce(&AtomicU64) -> T,
+) -> T {
+    let bytes = AtomicU64::new(0);
+    let done = || Amount { files: None, bytes: Some(bytes.load(Ordering::Relaxed)) };
+    watch(global, &Watched { name, done: &done, total }, || work(&bytes))
+}
+
 /// Opens an image by `open`, and shows how much of a pending log is replayed.
 pub(in crate::cli) fn open_watched<T>(
     global: &Global,

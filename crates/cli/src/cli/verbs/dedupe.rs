@@ -10,11 +10,14 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 use userbtrfs::{Deduped, Error, File};
 use userbtrfs_format::SECTOR_SIZE;
 
+use crate::cli::host::meter::{Total, watch_bytes};
+use crate::cli::host::totals::of_image_files;
 use crate::cli::output::stdout;
 use crate::cli::paths::each;
 use crate::cli::session::{RunVerb, Session};
@@ -46,8 +49,13 @@ struct Run {
 
 impl RunVerb for DedupeArgs {
     fn run(&self, session: &Session) -> Result<ExitCode> {
+        let filesystem = &session.filesystem;
         let mut sectors = Sectors::default();
-        let done = each(&self.paths, |path| sectors.add(session.filesystem.open_file(path)?));
+        let total = |_: &AtomicBool| Some(of_image_files(filesystem, &self.paths));
+        let total = Total::Measured(&total);
+        let done = watch_bytes(&session.global, "deduplicating", total, |read| {
+            each(&self.paths, |path| sectors.add(filesystem.open_file(path)?, read))
+        });
         let mut out = stdout();
         writeln!(out, "{} bytes shared", sectors.shared)?;
         out.flush()?;
@@ -57,8 +65,8 @@ impl RunVerb for DedupeArgs {
 
 impl Sectors {
     /// Shares the sectors of a file that earlier files have, or that it has before, and remembers
-    /// the others.
-    fn add(&mut self, file: File) -> Result<()> {
+    /// the others. The bytes are counted in `read`.
+    fn add(&mut self, file: File, read: &AtomicU64) -> Result<()> {
         if self.files.iter().any(|known| known.inode().id() == file.inode().id()) {
             return Ok(());
         }
@@ -75,6 +83,7 @@ impl Sectors {
                 }
                 at = end;
             }
+            read.fetch_add(chunk.len(), Ordering::Relaxed);
         }
         drop(reader);
         runs.iter().try_for_each(|run| self.share(number, run))

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{major, minor};
@@ -15,7 +15,7 @@ use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
 
 use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
-use crate::cli::host::meter::Total;
+use crate::cli::host::meter::{Total, watch_bytes};
 use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::{Names, Owner, OwnerArg};
 use crate::cli::session::{RunVerb, Session};
@@ -139,7 +139,9 @@ impl PutArgs {
         }
         let (dir, name) = filesystem.open_parent_of_file(path).with_context(named)?;
         let new = dir.create_unnamed(FILE_MODE).with_context(named)?;
-        copy_stdin(&new.open()?).with_context(named)?;
+        let file = new.open()?;
+        watch_bytes(&session.global, "copying", Total::Unknown, |copied| copy_stdin(&file, copied))
+            .with_context(named)?;
         let inode = if let Some(there) = there {
             replace_content(&there.open()?, &new.open()?).with_context(named)?;
             there
@@ -183,8 +185,8 @@ fn replace_content(file: &File, source: &File) -> Result<()> {
     Ok(file.set_len(size)?)
 }
 
-/// Writes all of standard input to the end of a file.
-fn copy_stdin(file: &File) -> Result<()> {
+/// Writes all of standard input to the end of a file, and counts the bytes in `copied`.
+fn copy_stdin(file: &File, copied: &AtomicU64) -> Result<()> {
     let mut buffer = vec![0; BUFFER];
     let mut stdin = io::stdin().lock();
     loop {
@@ -196,6 +198,7 @@ fn copy_stdin(file: &File) -> Result<()> {
             return Ok(());
         }
         file.append(&buffer[..len])?;
+        copied.fetch_add(len as u64, Ordering::Relaxed);
     }
 }
 
