@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod block_groups;
 mod compression;
 mod dates;
 mod dropin;

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
-use userbtrfs::{BlockGroupFlags, SpaceUse, Usage};
+use userbtrfs::{SpaceUse, Usage};
 
 use crate::cli::args::{DfArgs, Format};
+use crate::cli::block_groups::{document, kind_name};
 use crate::cli::output::{print_json, stdout};
 use crate::cli::session::Session;
 use crate::cli::text;
@@ -25,7 +25,7 @@ fn print(usage: &Usage, raw: bool) -> Result<()> {
     let size = |bytes: u64| if raw { bytes.to_string() } else { text::size(bytes) };
     let mut out = stdout();
     for SpaceUse { flags, profile, total, used } in &usage.kinds {
-        let kind = kind(*flags);
+        let kind = kind_name(*flags);
         let profile = profile.name();
         writeln!(out, "{kind}, {profile}: total={}, used={}", size(*total), size(*used))?;
     }
@@ -34,25 +34,4 @@ fn print(usage: &Usage, raw: bool) -> Result<()> {
     writeln!(out, "Device: total={total}, allocated={allocated}")?;
     out.flush()?;
     Ok(())
-}
-
-fn document(usage: &Usage) -> Value {
-    let rows = usage.kinds.iter().map(|row| {
-        json!({
-            "bg-type": kind(row.flags),
-            "bg-profile": row.profile.name().to_lowercase(),
-            "total": row.total,
-            "used": row.used,
-        })
-    });
-    rows.collect()
-}
-
-fn kind(flags: BlockGroupFlags) -> &'static str {
-    match flags {
-        BlockGroupFlags::DATA => "Data",
-        BlockGroupFlags::SYSTEM => "System",
-        BlockGroupFlags::METADATA => "Metadata",
-        _ => "Data+Metadata",
-    }
 }

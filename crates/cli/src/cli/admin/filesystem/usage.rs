@@ -11,10 +11,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse, Usage};
 
-use super::df::kind_name;
 use crate::cli::admin::mounted::request_at;
 use crate::cli::admin::subvolume::place::{mountpoint, print};
 use crate::cli::args::{Format, Global, RootArgs};
+use crate::cli::block_groups::kind_name;
 use crate::cli::output::{with_name, write_json};
 use crate::cli::size_units::{SizeArgs, Units};
 

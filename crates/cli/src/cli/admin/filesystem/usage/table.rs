@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use userbtrfs::{SpaceUse, Usage};
 
-use crate::cli::admin::filesystem::df::kind_name;
+use crate::cli::block_groups::kind_name;
 use crate::cli::size_units::Units;
 
 /// The width of the column of device ids.
