@@ -233,7 +233,7 @@ fn df_and_usage_of_a_mount_show_its_present_state() {
     let text = filesystem("usage --format json", &point, &[]).good();
     let document: Value = serde_json::from_str(&text).unwrap();
     let usage = &document["filesystem-usage"];
-    assert_eq!(usage["block-groups"][0]["used"], 20 << 20);
+    assert_eq!(usage["block_groups"][0]["used"], 20 << 20);
     assert_eq!(usage["device"], site.image().to_str().unwrap());
     site.umount();
     site.judge();

@@ -54,7 +54,7 @@ fn names_that_are_no_text_have_their_bytes_in_every_verb() {
     assert_eq!(shown["snapshots"], json!([r"\xfe", "s"]));
     assert_eq!(shown["snapshots_hex"], json!(["fe", null]));
     let rows = document(&made, "filesystem du", &[b"/\xfd"])["filesystem-du"].take();
-    assert_eq!(rows[0]["path_hex"], "2ffd");
+    assert_eq!((&rows[0]["path_hex"], &rows[0]["set_shared"]), (&json!("2ffd"), &json!(0)));
     made.judge();
 }
 

@@ -231,7 +231,7 @@ impl Row {
         let document = json!({
             "total": self.total,
             "exclusive": self.exclusive,
-            "set-shared": self.set_shared,
+            "set_shared": self.set_shared,
         });
         with_name(document, "path", &self.path)
     }

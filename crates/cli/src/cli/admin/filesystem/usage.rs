@@ -237,29 +237,29 @@ fn write_overall(
 fn document(usage: &Usage, overall: &Overall, device: &Path) -> Value {
     let row = |row: &SpaceUse| {
         json!({
-            "bg-type": kind_name(row.flags),
-            "bg-profile": row.profile.name(),
+            "bg_type": kind_name(row.flags),
+            "bg_profile": row.profile.name(),
             "total": row.total,
             "used": row.used,
-            "device-total": row.device_total(),
+            "device_total": row.device_total(),
         })
     };
     let document = json!({
-        "device-id": usage.device_id,
-        "device-size": usage.device_size,
-        "device-allocated": usage.device_allocated,
-        "device-unallocated": overall.unallocated,
-        "device-missing": 0,
-        "device-slack": usage.device_slack,
+        "device_id": usage.device_id,
+        "device_size": usage.device_size,
+        "device_allocated": usage.device_allocated,
+        "device_unallocated": overall.unallocated,
+        "device_missing": 0,
+        "device_slack": usage.device_slack,
         "used": overall.used,
-        "free-estimated": overall.free,
-        "free-min": overall.free_min,
-        "free-statfs": overall.available,
-        "data-ratio": overall.data.value(),
-        "metadata-ratio": overall.metadata.value(),
-        "global-reserve": usage.global_reserve,
-        "multiple-profiles": with_several_profiles(usage),
-        "block-groups": sorted(usage).iter().map(row).collect::<Vec<_>>(),
+        "free_estimated": overall.free,
+        "free_min": overall.free_min,
+        "free_statfs": overall.available,
+        "data_ratio": overall.data.value(),
+        "metadata_ratio": overall.metadata.value(),
+        "global_reserve": usage.global_reserve,
+        "multiple_profiles": with_several_profiles(usage),
+        "block_groups": sorted(usage).iter().map(row).collect::<Vec<_>>(),
     });
     with_name(document, "device", device.as_os_str().as_encoded_bytes())
 }
