@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
+use serde_json::Value;
 use userbtrfs::device::{Device, MemoryDevice};
 use userbtrfs::{
     Error, Filesystem, ItemKind, Key, Logical, OpenOptions, PendingLog, ReplayProgress, TreeId,
@@ -349,7 +350,14 @@ fn command_dumps_replays_and_discards_logs() {
     ] {
         assert!(words.contains(part), "{part:?} is not in\n{words}");
     }
-    assert!(verb("--format json dump log", &image, &[]).good().contains("\"checksums\": "));
+    let json = |words: &str, name: &str| {
+        let said = verb(&format!("--format json {words}"), &image, &[]).good();
+        let mut document: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(document["__header"]["version"], "1");
+        document.as_object_mut().unwrap().remove(name).unwrap_or_else(|| panic!("{said}"))
+    };
+    let dumped = json("dump log", "dump-log");
+    assert!(dumped.as_array().unwrap().iter().any(|item| item["checksums"].is_u64()));
     assert!(verb("ls", &image, &["/d"]).good().contains("new inline"), "replayed in memory");
     assert!(!verb("ls -q --no-log-replay", &image, &["/d"]).good().contains("new inline"));
     let replayed = verb("log replay", &image, &[]).good();
@@ -357,10 +365,18 @@ fn command_dumps_replays_and_discards_logs() {
     assert!(verb("ls -q --no-log-replay", &image, &["/d"]).good().contains("new inline"));
     assert_says(&verb("log replay", &image, &[]).good(), &["no log is pending"]);
     assert_says(&told(&image), &["no log is pending"]);
+    for (words, name) in [("dump log", "dump-log"), ("log discard", "log-discard")] {
+        assert_eq!(json(words, name), Value::Null);
+    }
 
     let unpacked = Unpacked::new("log");
     let image = unpacked.path();
     assert_eq!(verb("log discard", &image, &[]).good(), words);
+    let unpacked = Unpacked::new("log");
+    let image = unpacked.path();
+    let said = verb("--format json log discard", &image, &[]).good();
+    let document: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(document["log-discard"], dumped);
     assert!(!verb("ls", &image, &["/d"]).good().contains("new inline"));
 
     let unpacked = Unpacked::new("log");

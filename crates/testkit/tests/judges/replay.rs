@@ -142,7 +142,7 @@ fn linux_finds_room(image: &Path) -> bool {
     dump_log(&volume, Format::Json, &mut told, &mut damaged).unwrap();
     let told: Value = serde_json::from_slice(&told).unwrap();
     let mut items: HashMap<[String; 3], usize> = HashMap::new();
-    for one in told["log"].as_array().unwrap() {
+    for one in told.as_array().unwrap() {
         let number = |key| one[key].as_u64().map_or(0, |number| number.try_into().unwrap());
         let (item, len) = match (one["name"].as_str(), one["xattr"].as_str()) {
             (Some(name), _) => (one["dir"].to_string(), REF_HEAD + name.len()),

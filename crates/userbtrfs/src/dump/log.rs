@@ -23,8 +23,8 @@ struct Description {
     data: Value,
 }
 
-/// Dumps the pending log; returns false if there is none. The error of each block that cannot be
-/// read is passed to `damaged`.
+/// Dumps the pending log, as JSON an array; returns false, and writes nothing, if there is none.
+/// The error of each block that cannot be read is passed to `damaged`.
 pub fn dump_log(
     volume: &Volume,
     format: Format,
@@ -68,8 +68,7 @@ pub fn dump_log(
         })?;
     }
     if format == Format::Json {
-        let document = json!({ "__header": { "version": "1" }, "log": documents });
-        serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut *out, &documents).map_err(std::io::Error::from)?;
         writeln!(out)?;
     }
     Ok(true)

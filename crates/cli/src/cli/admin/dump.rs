@@ -60,7 +60,7 @@ pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
     match verb {
         DumpVerb::Super(args) => show_super(global, args),
         DumpVerb::Tree(args) => show_tree(global, args),
-        DumpVerb::Log(args) => crate::cli::admin::log::show(global, args),
+        DumpVerb::Log(args) => crate::cli::admin::log::show(global, args, "dump-log"),
     }
 }
 

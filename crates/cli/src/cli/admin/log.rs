@@ -18,7 +18,7 @@ use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::meter::open_watched;
 use crate::cli::host::retry::{device_to_read, is_open_elsewhere, retry};
-use crate::cli::output::{print_json, stdout};
+use crate::cli::output::{print_json, stdout, write_member};
 use crate::cli::report::{end_at_closed_pipe, fail, ignore_closed_pipe};
 use report::Report;
 
@@ -58,17 +58,20 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
         }
         LogVerb::Discard(args) => {
             // The log is discarded even if the reader closes the pipe before all of it is shown.
-            let shown = end_at_closed_pipe(show(global, args))?;
+            let shown = end_at_closed_pipe(show(global, args, "log-discard"))?;
             replay(global, args, PendingLog::Discard)?;
             Ok(shown)
         }
     }
 }
 
-/// Prints the content of a log.
-pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
+/// Prints the content of a log; `verb` is the name of the document.
+pub(crate) fn show(global: &Global, args: &LogArgs, verb: &str) -> Result<ExitCode> {
     let name = args.image.name();
     let volume = open(&args.image).map_err(|error| args.image.explain(error))?;
+    if volume.superblock().log_root.is_none() {
+        return print_no_log(global, verb, &name);
+    }
     let mut code = ExitCode::SUCCESS;
     let mut damaged = |error: &userbtrfs_volume::ReadError| {
         fail(&format!("{name}: {error}"));
@@ -79,10 +82,10 @@ pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
         Format::Json => dump::Format::Json,
     };
     let mut out = stdout();
-    if !dump_log(&volume, format, &mut out, &mut damaged).with_context(|| name.clone())? {
-        drop(out);
-        return print_no_log(global, "log", &name);
-    }
+    write_member(&mut out, global.format, verb, |out| {
+        dump_log(&volume, format, out, &mut damaged).with_context(|| name.clone())?;
+        Ok(())
+    })?;
     out.flush()?;
     Ok(code)
 }
