@@ -6,6 +6,7 @@
 
 use std::io::Write;
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use userbtrfs_format::{
     Expectation, FileExtent, FileExtentKind, InodeItem, InodeName, Item, ItemError, ItemKind, Key,
@@ -162,17 +163,30 @@ fn inode(key: Key, item: &InodeItem) -> Description {
 fn name(inode: u64, name: &InodeName<'_>) -> Description {
     let dir = name.parent;
     let index = name.index;
-    let name = Quoted(name.name).to_string();
+    let data = json!({ "inode": inode, "dir": dir, "index": index });
+    let data = with_name(data, "name", name.name);
+    let name = Quoted(name.name);
     let words = format!("inode {inode} has the name \"{name}\" in directory {dir}, place {index}");
-    Description { data: json!({ "inode": inode, "name": name, "dir": dir, "index": index }), words }
+    Description { words, data }
+}
+
+/// Returns an object with a name in it; one that is not UTF-8 has its bytes beside it.
+fn with_name(mut data: Value, key: &str, name: &[u8]) -> Value {
+    if let Ok(text) = std::str::from_utf8(name) {
+        data[key] = json!(text);
+    } else {
+        data[key] = json!(Quoted(name).to_string());
+        data[format!("{key}_hex")] = json!(HEXLOWER.encode(name));
+    }
+    data
 }
 
 fn attribute(key: Key, name: &[u8], len: usize) -> Description {
     let inode = key.objectid;
-    let name = Quoted(name).to_string();
     let bytes = Counted(len as u64, "byte");
-    let words = format!("inode {inode} has the attribute {name} of {bytes}");
-    Description { data: json!({ "inode": inode, "xattr": name, "length": len }), words }
+    let words = format!("inode {inode} has the attribute {} of {bytes}", Quoted(name));
+    let data = with_name(json!({ "inode": inode, "length": len }), "xattr", name);
+    Description { words, data }
 }
 
 fn range(key: Key, last: u64) -> Description {
@@ -186,9 +200,9 @@ fn range(key: Key, last: u64) -> Description {
 fn entry(key: Key, name: &[u8], target: u64) -> Description {
     let dir = key.objectid;
     let index = key.offset;
-    let name = Quoted(name).to_string();
-    let words = format!("directory {dir}: \"{name}\" at place {index} is inode {target}");
-    let data = json!({ "dir": dir, "index": index, "entry": name, "target": target });
+    let shown = Quoted(name);
+    let words = format!("directory {dir}: \"{shown}\" at place {index} is inode {target}");
+    let data = with_name(json!({ "dir": dir, "index": index, "target": target }), "entry", name);
     Description { words, data }
 }
 
@@ -215,4 +229,16 @@ fn checksums(start: u64, sectors: usize) -> Description {
     let counted = Counted(sectors as u64, "sector");
     let words = format!("checksums of {counted} of {SECTOR_SIZE} bytes from {start} on");
     Description { data: json!({ "checksums": sectors, "disk": start }), words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_look_equal_are_told_apart() {
+        let data = |name: &[u8]| with_name(json!({}), "name", name);
+        assert_eq!(data(br"\xff"), json!({ "name": r"\xff" }));
+        assert_eq!(data(b"\xff"), json!({ "name": r"\xff", "name_hex": "ff" }));
+    }
 }
