@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::support::command::run;
 use super::support::made::Made;
+use super::support::pattern;
 
 /// Runs a verb on an image, with arguments that may be no text.
 #[track_caller]
@@ -55,6 +56,19 @@ fn names_that_are_no_text_have_their_bytes_in_every_verb() {
     assert_eq!(shown["snapshots_hex"], json!(["fe", null]));
     let rows = document(&made, "filesystem du", &[b"/\xfd"])["filesystem-du"].take();
     assert_eq!((&rows[0]["path_hex"], &rows[0]["set_shared"]), (&json!("2ffd"), &json!(0)));
+    made.judge();
+}
+
+#[test]
+fn dedupe_prints_a_document() {
+    let made = Made::new();
+    std::fs::write(made.at("content"), pattern(8192)).unwrap();
+    let content = made.at("content");
+    made.does("put", &[content.to_str().unwrap(), "/a"]);
+    made.does("put", &[content.to_str().unwrap(), "/b"]);
+    let done = document(&made, "dedupe", &[&b"/a"[..], b"/b"]);
+    assert_eq!(done["dedupe"], json!({ "bytes_shared": 8192 }));
+    assert_eq!(done["__header"]["version"], "1");
     made.judge();
 }
 

@@ -13,12 +13,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
+use serde_json::json;
 use userbtrfs::{Deduped, Error, File};
 use userbtrfs_format::SECTOR_SIZE;
 
+use crate::cli::args::Format;
 use crate::cli::host::meter::{Total, watch_bytes};
 use crate::cli::host::totals::of_image_files;
-use crate::cli::output::stdout;
+use crate::cli::output::{print_json, stdout};
 use crate::cli::paths::each;
 use crate::cli::session::{RunVerb, Session};
 
@@ -56,9 +58,14 @@ impl RunVerb for DedupeArgs {
         let done = watch_bytes(&session.global, "deduplicating", total, |read| {
             each(&self.paths, |path| sectors.add(filesystem.open_file(path)?, read))
         });
-        let mut out = stdout();
-        writeln!(out, "{} bytes shared", sectors.shared)?;
-        out.flush()?;
+        match session.global.format {
+            Format::Json => print_json("dedupe", &json!({ "bytes_shared": sectors.shared }))?,
+            Format::Text => {
+                let mut out = stdout();
+                writeln!(out, "{} bytes shared", sectors.shared)?;
+                out.flush()?;
+            }
+        }
         done
     }
 }
