@@ -24,10 +24,23 @@ pub(crate) fn print_json(name: &str, content: &Value) -> Result<()> {
 
 /// Writes a document as [`print_json`] prints it.
 pub(crate) fn write_json(out: &mut dyn Write, name: &str, content: &Value) -> Result<()> {
-    let document = json!({ "__header": { "version": "1" }, name: content });
+    let document = json!({ HEADER: header(), name: content });
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// The name of the member with the version of a document.
+const HEADER: &str = "__header";
+
+fn header() -> Value {
+    json!({ "version": "1" })
+}
+
+/// Returns an object as a document of its own, on one line of many.
+pub(crate) fn json_line(mut content: Value) -> String {
+    content[HEADER] = header();
+    content.to_string()
 }
 
 /// Writes a document under a name, as [`write_json`] does, which `write` writes itself; as text it
@@ -41,7 +54,7 @@ pub(crate) fn write_member<W: Write>(
     if format == Format::Text {
         return write(out);
     }
-    write!(out, "{{\n\"__header\": {{\"version\": \"1\"}},\n\"{name}\": ")?;
+    write!(out, "{{\n\"{HEADER}\": {},\n\"{name}\": ", header())?;
     write(out)?;
     Ok(writeln!(out, "}}")?)
 }
@@ -55,7 +68,7 @@ pub(crate) struct JsonList<W: Write> {
 impl<W: Write> JsonList<W> {
     /// Starts the array.
     pub(crate) fn start(mut out: W, name: &str) -> Result<Self> {
-        write!(out, "{{\n\"__header\": {{\"version\": \"1\"}},\n\"{name}\": [")?;
+        write!(out, "{{\n\"{HEADER}\": {},\n\"{name}\": [", header())?;
         Ok(Self { out, first: true })
     }
 

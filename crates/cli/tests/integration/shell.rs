@@ -153,6 +153,7 @@ fn fsyncs_are_traced_until_the_trace_is_stopped() {
     assert!(said[1].contains(": unchanged; inodes 0, items 0, bytes 0; us: "), "{said:?}");
     let traced: Value = serde_json::from_str(said[2]).unwrap();
     assert_eq!((&traced["how"], &traced["reason"]), (&json!("log"), &Value::Null), "{traced}");
+    assert_eq!(traced["__header"]["version"], "1", "{traced}");
     for amount in ["inodes", "items", "bytes", "device_us"] {
         assert!(traced[amount].as_u64().unwrap() > 0, "{amount}: {traced}");
     }

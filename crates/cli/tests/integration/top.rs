@@ -97,6 +97,7 @@ fn plain_blocks_are_printed_without_a_terminal() {
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| line["seconds"].as_f64().unwrap() >= 0.1), "{lines:?}");
     assert_eq!(lines[1]["state"], "read-write");
+    assert!(lines.iter().all(|line| line["__header"]["version"] == "1"), "{lines:?}");
     for wrong in ["top -n 0", "top -i 0", "top -i x", "top --once -n 1"] {
         assert_eq!(ask(wrong, &site.point(), &[]).code, Some(1), "{wrong}");
     }

@@ -25,6 +25,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::cli::admin::mounted::{answer_of, mount_of};
 use crate::cli::args::{Format, Global};
+use crate::cli::output::json_line;
 use blocks::{document, lines};
 use change::Change;
 use screen::{Event, Screen};
@@ -103,7 +104,7 @@ impl View {
             let change = now.since(&before);
             let mut out = stdout().lock();
             match format {
-                Format::Json => writeln!(out, "{}", document(&change))?,
+                Format::Json => writeln!(out, "{}", json_line(document(&change)))?,
                 Format::Text => {
                     for line in lines(&self.title(), &change, COLUMNS) {
                         writeln!(out, "{line}")?;

@@ -12,6 +12,7 @@ use userbtrfs::{Filesystem, SyncOutcome, SyncRecord};
 
 use crate::cli::admin::mounted::request;
 use crate::cli::args::{Format, Global};
+use crate::cli::output::json_line;
 
 /// The arguments in the shell.
 #[derive(clap::Args)]
@@ -69,7 +70,7 @@ pub(crate) fn line(record: &SyncRecord, format: Format) -> String {
 pub(crate) fn lost(lines: u64, format: Format) -> String {
     match format {
         Format::Text => format!("lines lost: {lines}"),
-        Format::Json => json!({ "lost": lines }).to_string(),
+        Format::Json => json_line(json!({ "lost": lines })),
     }
 }
 
@@ -97,7 +98,7 @@ fn document(record: &SyncRecord) -> String {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         document[format!("{phase}_us").replace('-', "_")] = us.into();
     }
-    document.to_string()
+    json_line(document)
 }
 
 /// Returns the result of an fsync in a word, and the reason if it was a commit.
