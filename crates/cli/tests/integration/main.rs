@@ -29,6 +29,7 @@ mod forged;
 mod get;
 mod get_attributes;
 mod habits;
+mod install;
 mod json;
 mod listing;
 mod manual;
