@@ -192,7 +192,7 @@ pub(crate) struct FindArgs {
 #[derive(clap::Args)]
 pub(crate) struct ArchiveArgs {
     /// Copy trees with all attributes (always so)
-    #[arg(short, long, visible_short_alias = 'r', short_alias = 'R', alias = "recursive")]
+    #[arg(short, long, visible_short_aliases = ['r', 'R'], alias = "recursive")]
     archive: bool,
 }
 

@@ -39,6 +39,41 @@ fn each_verb_of_the_help_has_a_page() {
 }
 
 #[test]
+fn second_short_names_are_in_the_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    pages(dir.path());
+    for (verb, names) in [
+        ("ls", &["\\-a", "\\-A"][..]),
+        ("rm", &["\\-r", "\\-R"]),
+        ("cp", &["\\-r", "\\-R"]),
+        ("get", &["\\-a", "\\-r", "\\-R"]),
+    ] {
+        let page = fs::read_to_string(dir.path().join(format!("userbtrfs-{verb}.1"))).unwrap();
+        assert_says(&page, names);
+    }
+}
+
+#[test]
+fn verbs_with_another_meaning_of_h_are_documented() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
+    let document = fs::read_to_string(document).unwrap();
+    let list = document.split_once("`-h` has another meaning in ").unwrap().1;
+    let list = list.split_once(" |").unwrap().0;
+    // The help of `filesystem` itself has it; those of its verbs do not.
+    let mut documented: Vec<_> =
+        list.split('`').skip(1).step_by(2).filter(|verb| *verb != "filesystem").collect();
+    documented.sort_unstable();
+    let help = run(["--help"]).good();
+    let verbs = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let verbs = verbs.lines().map(|line| line.split_whitespace().next().unwrap());
+    let is_other =
+        |verb: &&str| *verb != "help" && !run([*verb, "--help"]).good().contains("-h, --help");
+    let mut others: Vec<_> = verbs.filter(is_other).collect();
+    others.sort_unstable();
+    assert_eq!(documented, others);
+}
+
+#[test]
 fn no_page_has_a_warning() {
     if !has_program("groff") {
         return;

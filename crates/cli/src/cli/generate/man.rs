@@ -151,10 +151,11 @@ fn tag(arg: &Arg) -> String {
         let is_list = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
         return if is_list { format!("{value}...") } else { value };
     }
-    let short = arg.get_short().map(|letter| bold(&format!("-{letter}")));
+    let short = arg.get_short_and_visible_aliases().unwrap_or_default().into_iter();
+    let short = short.map(|letter| bold(&format!("-{letter}")));
     let long = arg.get_visible_aliases().unwrap_or_default().into_iter().chain(arg.get_long());
     let long = long.map(|name| bold(&format!("--{name}")));
-    let names = short.into_iter().chain(long).collect::<Vec<_>>().join(", ");
+    let names = short.chain(long).collect::<Vec<_>>().join(", ");
     if arg.get_action().takes_values() { format!("{names} {value}") } else { names }
 }
 
