@@ -32,15 +32,35 @@ fn has_prefix(name: &OsStr, prefix: &str) -> bool {
     file.is_some_and(|file| file.as_encoded_bytes().starts_with(prefix.as_bytes()))
 }
 
+/// Returns the letters of an argument that is one or more short options.
+fn short_options(argument: &OsStr) -> Option<&str> {
+    let letters = argument.to_str()?.strip_prefix('-')?;
+    (!letters.is_empty() && !letters.starts_with('-')).then_some(letters)
+}
+
+/// Returns the value of a short option: the rest of its argument, or the next argument.
+fn value<'a>(rest: &str, given: &mut impl Iterator<Item = &'a OsString>) -> Option<OsString> {
+    if rest.is_empty() { given.next().cloned() } else { Some(rest.into()) }
+}
+
 /// Translates arguments of umount(8) to those of the verb; drops `-n`, `-r` and `-t TYPE`.
 fn translate_umount(given: &[OsString]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "umount".into()];
     let mut given = given.iter();
     while let Some(argument) = given.next() {
-        match argument.to_str() {
-            Some("-n" | "-r") => {}
-            Some("-t") => drop(given.next()),
-            _ => arguments.push(argument.clone()),
+        let Some(letters) = short_options(argument) else {
+            arguments.push(argument.clone());
+            continue;
+        };
+        for (at, letter) in letters.char_indices() {
+            match letter {
+                'n' | 'r' => {}
+                't' => {
+                    value(&letters[at + 1..], &mut given);
+                    break;
+                }
+                other => arguments.push(format!("-{other}").into()),
+            }
         }
     }
     arguments
@@ -52,25 +72,29 @@ fn translate(given: &[OsString]) -> Invocation {
     let mut paths = Vec::new();
     let mut given = given.iter();
     while let Some(argument) = given.next() {
-        let Some(letters) = argument.to_str().and_then(|text| text.strip_prefix('-')) else {
-            paths.push(argument.clone());
-            continue;
-        };
-        if letters.starts_with('-') {
+        if argument.as_encoded_bytes().starts_with(b"--") {
             arguments.push(argument.clone());
             continue;
         }
-        for letter in letters.chars() {
+        let Some(letters) = short_options(argument) else {
+            paths.push(argument.clone());
+            continue;
+        };
+        for (at, letter) in letters.char_indices() {
             match letter {
                 'f' => return Invocation::Nothing,
                 'v' => arguments.push("--verbose".into()),
                 's' => arguments.push("--sloppy".into()),
                 'o' => {
                     arguments.push("--options".into());
-                    arguments.extend(given.next().cloned());
+                    arguments.extend(value(&letters[at + 1..], &mut given));
+                    break;
                 }
                 // The type is known. A namespace (`N`) is refused: it would have to be entered.
-                't' => drop(given.next()),
+                't' => {
+                    value(&letters[at + 1..], &mut given);
+                    break;
+                }
                 'n' => {}
                 other => arguments.push(format!("-{other}").into()),
             }
@@ -100,6 +124,8 @@ mod tests {
         assert_eq!(called(given), command(verb));
         assert_eq!(called("mount.userbtrfs a b -x"), command("userbtrfs mount -x -- a b"));
         assert_eq!(called("mount.userbtrfs a b -nf"), Invocation::Nothing);
+        let read_only = command("userbtrfs mount --verbose --options ro -- a b");
+        assert_eq!(called("mount.userbtrfs a b -voro -tfuse.userbtrfs"), read_only);
         assert_eq!(called("mount.userbtrfs --help"), command("userbtrfs mount --help --"));
         let in_another = "userbtrfs mount -N -- a b /proc/7/ns/mnt";
         assert_eq!(called("mount.userbtrfs a b -N /proc/7/ns/mnt"), command(in_another));
@@ -110,6 +136,8 @@ mod tests {
         let given = "/sbin/umount.fuse.userbtrfs /mnt -n -v -r -t fuse.userbtrfs";
         assert_eq!(called(given), command("userbtrfs umount /mnt -v"));
         assert_eq!(called("umount.fuseblk.userbtrfs /a -l"), command("userbtrfs umount /a -l"));
+        let joined = "umount.fuse.userbtrfs /a -nf -tfuse.userbtrfs -rvt fuse.userbtrfs --lazy";
+        assert_eq!(called(joined), command("userbtrfs umount /a -f -v --lazy"));
     }
 
     #[test]
