@@ -142,7 +142,7 @@ fn quoted(text: &str, quote: Option<char>, ends: bool) -> String {
     word.extend(quote);
     for letter in text.chars() {
         let needs_escape = match quote {
-            None => letter.is_whitespace() || "'\"\\;#&|".contains(letter),
+            None => letter.is_whitespace() || "'\"\\;#&|<>".contains(letter),
             Some('"') => matches!(letter, '"' | '\\'),
             Some(_) => false,
         };

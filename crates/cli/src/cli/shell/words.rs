@@ -5,7 +5,8 @@
 //! 2. A `#` at the start of a word begins a comment.
 //! 3. Quotes end on the line on which they begin.
 //! 4. What is quoted is no wildcard.
-//! 5. A line is one command: an unquoted `;`, and the words `&&`, `||`, `|` and `&`, are refused.
+//! 5. A line is one command: an unquoted `;`, `<` or `>`, and the words `&&`, `||`, `|` and `&`,
+//!    are refused.
 
 use anyhow::{Result, bail};
 use userbtrfs::Quoted;
@@ -77,6 +78,10 @@ fn word(rest: &mut &[u8]) -> Result<Word> {
             b'"' => double_quoted(rest, &mut word)?,
             b'\\' => word.push_quoted(next(rest)?),
             b';' => bail!("\";\" is not supported: one command a line"),
+            b'<' | b'>' => {
+                let sign = char::from(byte);
+                bail!("\"{sign}\" is not supported: put and get copy files, and quotes keep it");
+            }
             byte => word.push(byte),
         }
     }
@@ -151,6 +156,11 @@ mod tests {
             assert!(error.contains("not supported: one command a line"), "{error}");
         }
         assert_eq!(split(r#"a\;b 'c;' "&&" \| d&e"#), ["a;b", "c;", "&&", "|", "d&e"]);
+        for bad in ["cat /a > b", "cat /a >b", "ls>b", "ls >> b", "put - /a < b"] {
+            let error = words(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("not supported: put and get"), "{error}");
+        }
+        assert_eq!(split(r#"a\>b '<c' ">""#), ["a>b", "<c", ">"]);
     }
 
     #[test]
