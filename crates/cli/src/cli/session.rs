@@ -3,7 +3,9 @@
 //! 1. The changes of a verb are committed once, at its end, even if a part of them failed.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,7 +31,7 @@ pub(crate) struct Session {
     pub(crate) start: OsString,
     /// True if stdin holds no commands, so that a verb may read it.
     pub(crate) may_read_stdin: bool,
-    /// The words of the line whose wildcards are quoted; empty outside of the shell.
+    /// The words of the line that are not what they look like; empty outside of the shell.
     pub(in crate::cli) quoted: QuotedWords,
     /// The generation of the last commit when the verb began.
     generation: u64,
@@ -59,6 +61,18 @@ pub(crate) enum Access {
 }
 
 impl Session {
+    /// Returns a path on the host that was given. In a line of the shell it may begin with the home
+    /// directory.
+    pub(in crate::cli) fn host_path(&self, path: &OsStr) -> Result<OsString> {
+        let bytes = path.as_bytes();
+        let Some(rest) = bytes.strip_prefix(b"~").filter(|_| self.quoted.is_home(bytes)) else {
+            return Ok(path.to_owned());
+        };
+        let mut home = env::var_os("HOME").context("HOME is not set")?;
+        home.push(OsStr::from_bytes(rest));
+        Ok(home)
+    }
+
     /// Returns the paths that match the given ones: see [`globs`].
     pub(in crate::cli) fn expand(&self, paths: &[OsString]) -> Vec<OsString> {
         globs::expand_all(&self.filesystem, paths, &self.quoted)

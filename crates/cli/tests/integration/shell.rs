@@ -14,7 +14,11 @@ use crate::support::{assert_says, pattern};
 fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
     let image = made.image();
     let words = ["shell", image.to_str().unwrap()];
-    let mut command = command(words.iter().chain(options));
+    run_lines(command(words.iter().chain(options)), lines)
+}
+
+/// Runs a command, a shell, with these lines as its input.
+fn run_lines(mut command: Command, lines: &[&str]) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -52,6 +56,25 @@ fn lines_are_run_in_order() {
     assert!(said.starts_with("# file: /a/copied\nuser.a=\"b\"\n\ncontent\n"), "{said}");
     assert_eq!(sorted, expected);
     assert_eq!(made.paths().len(), 5);
+    made.judge();
+}
+
+#[test]
+fn home_directory_begins_paths_on_the_host_only() {
+    let made = Made::new();
+    let home = made.at("home");
+    std::fs::create_dir_all(home.join("sub")).unwrap();
+    std::fs::write(home.join("a"), "content").unwrap();
+    let image = made.image();
+    let mut command = command(["shell", image.to_str().unwrap()]);
+    command.env("HOME", &home);
+    let lines =
+        ["put ~/a /b", "get /b ~/c", "lcd ~", "get /b d", "lcd ~/sub", "get /b '~'", "mkdir ~"];
+    assert_eq!(run_lines(command, &lines).good(), "");
+    for copy in ["c", "d", "sub/~"] {
+        assert_eq!(std::fs::read(home.join(copy)).unwrap(), b"content", "{copy}");
+    }
+    assert_eq!(made.paths(), ["/b", "/~"]);
     made.judge();
 }
 

@@ -5,9 +5,10 @@
 //!    first one, which are paths on the host.
 //! 2. A completed word is quoted as the shell needs it.
 
+use std::env;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
@@ -116,7 +117,12 @@ impl ShellHelper {
 }
 
 fn on_the_host(dir: &str) -> Vec<Found> {
-    let Ok(entries) = fs::read_dir(if dir.is_empty() { "." } else { dir }) else {
+    let at_home = dir.strip_prefix("~/").zip(env::var_os("HOME"));
+    let dir = match at_home {
+        Some((rest, home)) => Path::new(&home).join(rest),
+        None => PathBuf::from(if dir.is_empty() { "." } else { dir }),
+    };
+    let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
     let found = entries.flatten().filter_map(|entry| {

@@ -261,7 +261,7 @@ impl Shell {
                 writeln!(io::stdout(), "{}", Quoted(self.dir()))?;
                 Ok(Next::Line(ExitCode::SUCCESS))
             }
-            LineVerb::Lcd(args) => lcd(args),
+            LineVerb::Lcd(args) => lcd(session, args),
             LineVerb::Sync => {
                 session.filesystem.commit().context("sync")?;
                 Ok(Next::Line(ExitCode::SUCCESS))
@@ -303,9 +303,12 @@ fn normal_path(path: &[u8]) -> Vec<u8> {
 }
 
 /// Changes the directory on the host.
-fn lcd(args: &LcdArgs) -> Result<Next> {
-    let home = || env::var_os("HOME").map(PathBuf::from);
-    let dir = args.dir.clone().or_else(home).context("HOME is not set")?;
+fn lcd(session: &Session, args: &LcdArgs) -> Result<Next> {
+    let dir = match &args.dir {
+        Some(dir) => session.host_path(dir.as_os_str())?,
+        None => env::var_os("HOME").context("HOME is not set")?,
+    };
+    let dir = PathBuf::from(dir);
     env::set_current_dir(&dir).with_context(|| dir.display().to_string())?;
     Ok(Next::Line(ExitCode::SUCCESS))
 }

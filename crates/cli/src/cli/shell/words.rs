@@ -5,7 +5,9 @@
 //! 2. A `#` at the start of a word begins a comment.
 //! 3. Quotes end on the line on which they begin.
 //! 4. What is quoted is no wildcard.
-//! 5. A line is one command: an unquoted `;`, `<` or `>`, and the words `&&`, `||`, `|` and `&`,
+//! 5. An unquoted `~` at the start of a word is the home directory in paths on the host; the verbs
+//!    replace it, since only they know which paths are in the image.
+//! 6. A line is one command: an unquoted `;`, `<` or `>`, and the words `&&`, `||`, `|` and `&`,
 //!    are refused.
 
 use anyhow::{Result, bail};
@@ -43,6 +45,8 @@ pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Word>> {
 struct Taken {
     bytes: Vec<u8>,
     pattern: Vec<u8>,
+    /// True if the first byte is an unquoted `~`.
+    is_home: bool,
 }
 
 impl Taken {
@@ -59,9 +63,11 @@ impl Taken {
     }
 
     fn end(self) -> Word {
-        let Self { bytes, pattern } = self;
+        let Self { bytes, pattern, is_home } = self;
         let pattern = (pattern != bytes).then_some(pattern);
-        Word { bytes, pattern }
+        // `~name` is a name.
+        let is_home = is_home && matches!(bytes.get(1), None | Some(b'/'));
+        Word { bytes, pattern, is_home }
     }
 }
 
@@ -82,7 +88,10 @@ fn word(rest: &mut &[u8]) -> Result<Word> {
                 let sign = char::from(byte);
                 bail!("\"{sign}\" is not supported: put and get copy files, and quotes keep it");
             }
-            byte => word.push(byte),
+            byte => {
+                word.is_home |= byte == b'~' && word.bytes.is_empty();
+                word.push(byte);
+            }
         }
     }
     Ok(word.end())
@@ -147,6 +156,17 @@ mod tests {
         assert_eq!(pattern(r"'/a*'").unwrap(), r"/a\*");
         assert_eq!(pattern(r#""a*"*\?[x]"#).unwrap(), r"a\**\?[x]");
         assert_eq!(pattern(r"'\'").unwrap(), r"\\");
+    }
+
+    #[test]
+    fn home_is_an_unquoted_tilde_at_the_start() {
+        let is_home = |line: &str| words(line.as_bytes()).unwrap().remove(0).is_home;
+        for home in ["~", "~/", "~/a", "~/'a b'"] {
+            assert!(is_home(home), "{home}");
+        }
+        for other in ["~a", "a~", "'~'", r"\~/a", "\"~/a\"", "/~", "~~/a"] {
+            assert!(!is_home(other), "{other}");
+        }
     }
 
     #[test]

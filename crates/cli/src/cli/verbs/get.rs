@@ -28,7 +28,9 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let dir_at = |path: &OsStr| Ok(Path::new(path).is_dir().then_some(()));
     let (patterns, _) = Destination::split_by(&args.paths, |_| Ok(Some(())))?;
     let mut paths = session.expand(patterns);
-    paths.extend(args.paths.last().cloned());
+    if let Some(path) = args.paths.last() {
+        paths.push(session.host_path(path)?);
+    }
     let (sources, destination) = Destination::split_by(&paths, dir_at)?;
     let mut options = CopyOptions {
         one_subvolume: args.one_subvolume,

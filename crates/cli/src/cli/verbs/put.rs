@@ -97,7 +97,10 @@ impl PutArgs {
     }
 
     fn put_trees(&self, session: &Session, owner: Owner) -> Result<ExitCode> {
-        let (sources, target) = Target::split(&session.filesystem, &self.paths, false)?;
+        let (destination, sources) = self.paths.split_last().context("no destination")?;
+        let sources = sources.iter().map(|path| session.host_path(path));
+        let paths = sources.chain([Ok(destination.clone())]).collect::<Result<Vec<_>>>()?;
+        let (sources, target) = Target::split(&session.filesystem, &paths, false)?;
         let options = self.options(&session.image, owner);
         let is_all = options.filter.is_none() && !options.one_subvolume;
         let total = |stop: &AtomicBool| of_host_trees(sources.iter().map(Path::new), stop);
