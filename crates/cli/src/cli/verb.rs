@@ -234,7 +234,7 @@ pub(crate) fn with_usages(command: Command, program: &str, image: &str) -> Comma
 /// Opens the image, runs a verb, and closes the image.
 pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Result<ExitCode> {
     if let FileVerb::Df(WithImage { image, verb }) = verb
-        && let Some(mount) = mounted_df::mount_of(&image.image.image)
+        && let Some(mount) = mounted_df::mount_of(&image.image)
     {
         return mounted_df::run(global, verb, &mount);
     }

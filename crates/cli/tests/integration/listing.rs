@@ -7,7 +7,7 @@ use serde_json::Value;
 use userbtrfs_testkit::test_env::{has_program, until};
 
 use crate::support::assert_says;
-use crate::support::command::command;
+use crate::support::command::{command, verb};
 use crate::support::made::Made;
 
 /// A filesystem with a few files: `/a/big`, `/a/new`, `/a/old`, `/a/.hidden`, `/a/sub/x.txt` and
@@ -284,6 +284,13 @@ fn df_shows_a_mount() {
     assert_says(&shown, &["Filesystem", "256M", "% ", point.to_str().unwrap()]);
     let raw = crate::support::command::run(["df", "-b", point.to_str().unwrap()]).good();
     assert_says(&raw, &["268435456"]);
+    // A file stands for its mount, unless it is an image itself.
+    std::fs::write(point.join("file"), "content").unwrap();
+    let of_file = crate::support::command::run(["df", point.join("file").to_str().unwrap()]).good();
+    assert_says(&of_file, &["Filesystem", point.to_str().unwrap()]);
+    let inner = point.join("inner");
+    verb("mkfs -q", &inner, &["--size", "128M"]).good();
+    assert_says(&verb("df", &inner, &[]).good(), &["Data, single: total="]);
     until("nobody to use it", || {
         std::process::Command::new("umount").arg(&point).status().unwrap().success()
     });

@@ -13,16 +13,27 @@ use userbtrfs::Quoted;
 use userbtrfs::mount::control::{self, AskError};
 
 use crate::cli::args::{DfArgs, Format, Global};
+use crate::cli::host::image::{ImageArgs, holds_one_btrfs};
 use crate::cli::output::{print_json, stdout, with_name};
 use crate::cli::text::short_size;
 
-/// Returns the mount that contains a directory which is given in place of an image.
-pub(in crate::cli) fn mount_of(path: &Path) -> Option<PathBuf> {
-    if !path.is_dir() {
-        return None;
+/// Returns the mount that contains a directory or file which is given in place of an image.
+pub(in crate::cli) fn mount_of(image: &ImageArgs) -> Option<PathBuf> {
+    let path = &image.image;
+    if path.is_dir() {
+        return mount_with(path);
     }
-    match control::check(path) {
-        Ok(()) => path.canonicalize().ok(),
+    let whole = path.canonicalize().ok()?;
+    let mount = mount_with(whole.parent()?)?;
+    // An image may be in a mount itself.
+    let is_image = || whole.is_file() && holds_one_btrfs(&whole);
+    (image.given_option().is_none() && !is_image()).then_some(mount)
+}
+
+/// Returns the mount that contains a directory.
+fn mount_with(dir: &Path) -> Option<PathBuf> {
+    match control::check(dir) {
+        Ok(()) => dir.canonicalize().ok(),
         Err(AskError::Within { mount, .. }) => Some(mount),
         Err(_) => None,
     }
