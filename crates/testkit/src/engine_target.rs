@@ -5,7 +5,7 @@
 //! 2. [`Actor`]s of one filesystem may run concurrently; each has its own handles. One of them may
 //!    resize it.
 //! 3. After a resize, a file takes the space at the start of the device, so that the next resize
-//!    has something to relocate ([`Ballast`]).
+//!    has something to relocate (`Ballast`).
 
 mod ballast;
 mod crowd;
