@@ -133,7 +133,8 @@ pub(crate) fn run() -> ExitCode {
 /// Runs a verb for a command line of btrfs-progs.
 fn run_as_btrfs(words: Vec<OsString>) -> Result<ExitCode> {
     let words = admin::filesystem::defragment::with_equals(words);
-    let args = verb::parse(words, "btrfs ", "").map_err(|error| one_line(&error))?;
+    let mut args: Args = verb::parse(words, "btrfs ", "").map_err(|error| one_line(&error))?;
+    args.global.raw_names = true;
     flush_after(end_at_closed_pipe(dispatch(&args)))
 }
 

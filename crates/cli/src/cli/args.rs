@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use userbtrfs::FileKind;
+use userbtrfs::Quoted;
 
 use super::host::image::ImageArgs;
 use super::sizes::size;
@@ -25,6 +26,9 @@ pub(crate) struct Global {
     /// Print progress
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: u8,
+    /// Print names of subvolumes and files as they are
+    #[arg(long, global = true, hide = true)]
+    pub(crate) raw_names: bool,
 }
 
 impl Global {
@@ -35,6 +39,11 @@ impl Global {
         }
         self.quiet |= line.quiet;
         self.verbose = self.verbose.max(line.verbose);
+    }
+
+    /// Returns a name or path as a list shows it: escaped, but raw called as `btrfs`.
+    pub(crate) fn listed(&self, name: &[u8]) -> Vec<u8> {
+        if self.raw_names { name.to_vec() } else { Quoted(name).to_string().into_bytes() }
     }
 }
 

@@ -12,7 +12,7 @@ use super::support::made::Made;
 use super::support::site::Site;
 
 /// Lines of scripts for `sh`. `M` is the mount point; the working directory is that, too.
-const SCRIPT: [&str; 62] = [
+const SCRIPT: [&str; 64] = [
     "btrfs subvolume create $M/data",
     "btrfs subvolume create snapshots",
     "btrfs sub create $M/data/inner/",
@@ -78,6 +78,8 @@ const SCRIPT: [&str; 62] = [
     "btrfs subvolume delete -i $(btrfs sub list $M | awk '/ path plain.data$/ {print $2}') $M",
     "id=$(btrfs sub list $M | awk '/ path data$/ {print $2}'); btrfs sub delete data | wc -l; \
      btrfs subvolume sync $M $id | sed \"s/ $id / ID /\"",
+    "btrfs sub create \"$(printf 'a\\tb\\\\c')\"; btrfs sub list $M; btrfs sub show a*b*; btrfs fi du a*",
+    "btrfs sub snapshot a*b* 'b c'; btrfs sub show a*b* | tail -n 1; btrfs sub delete a*b* 'b c'",
     "btrfs subvolume list $M | wc -l; ls -R",
 ];
 

@@ -17,11 +17,13 @@ pub(in crate::cli) fn request(
     point: &Path,
     words: &[OsString],
 ) -> Result<ExitCode> {
-    let json: &[&str] = if global.format == Format::Json { &["--format", "json"] } else { &[] };
-    let format = json.iter().map(|word| word.as_bytes());
-    let words = format.chain(words.iter().map(|word| OsStr::as_encoded_bytes(word)));
-    let words: Vec<_> = words.collect();
-    retry(|| control::ask(point, &words, &mut stdout()), is_starting)?;
+    let mut whole = Vec::new();
+    if global.format == Format::Json {
+        whole.extend(["--format", "json"].map(str::as_bytes));
+    }
+    whole.extend(global.raw_names.then_some(&b"--raw-names"[..]));
+    whole.extend(words.iter().map(|word| OsStr::as_encoded_bytes(word)));
+    retry(|| control::ask(point, &whole, &mut stdout()), is_starting)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -21,7 +21,7 @@ use clap::{Arg, Subcommand};
 use userbtrfs::Filesystem;
 
 use crate::cli::admin::mounted::{request, request_at};
-use crate::cli::args::{Format, Global, RootArgs};
+use crate::cli::args::{Global, RootArgs};
 use crate::cli::output::stdout;
 use crate::cli::session::{Access, Session};
 use place::{mountpoint, print};
@@ -129,9 +129,9 @@ fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
     }
     print(global, &args.root, |out, filesystem| {
         if identity.is_given() {
-            return write_info(out, filesystem, &identity.find(filesystem)?, global.format);
+            return write_info(out, filesystem, &identity.find(filesystem)?, global);
         }
-        write_shown(out, filesystem, &args.path, global.format)
+        write_shown(out, filesystem, &args.path, global)
     })
 }
 
@@ -139,14 +139,14 @@ fn get_default(global: &Global, args: &GetDefaultArgs) -> Result<ExitCode> {
     if let Some(point) = mountpoint(&args.root)? {
         return request_at(global, point, &["subvolume-get-default".into()]);
     }
-    print(global, &args.root, |out, filesystem| write_default(out, filesystem, global.format))
+    print(global, &args.root, |out, filesystem| write_default(out, filesystem, global))
 }
 
 /// Writes the default subvolume.
 pub(in crate::cli) fn write_default(
     out: &mut dyn std::io::Write,
     filesystem: &Filesystem,
-    format: Format,
+    global: &Global,
 ) -> Result<()> {
-    list::write_one(out, &filesystem.subvolume(filesystem.default_subvolume()?)?, format)
+    list::write_one(out, &filesystem.subvolume(filesystem.default_subvolume()?)?, global)
 }

@@ -80,7 +80,7 @@ mod tests {
     /// One copy follows another, as in the shell.
     #[test]
     fn a_signal_stops_the_copy_that_is_under_way_and_no_other() {
-        let global = Global { format: Format::Text, quiet: true, verbose: 0 };
+        let global = Global { format: Format::Text, quiet: true, verbose: 0, raw_names: false };
         let copies = [Progress::default(), Progress::default(), Progress::default()];
         for (done, progress) in copies.iter().enumerate() {
             while_watched(&global, progress, Total::Unknown, || Ok(raise(SIGINT)?)).unwrap();

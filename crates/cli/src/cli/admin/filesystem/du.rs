@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use userbtrfs::{FileKind, Filesystem, Inode, Quoted, SharedRange};
+use userbtrfs::{FileKind, Filesystem, Inode, SharedRange};
 
 use crate::cli::admin::mounted::answer_at;
 use crate::cli::admin::subvolume::mounted::is_in_mount;
@@ -90,7 +90,7 @@ pub(super) fn run(global: &Global, args: &DuArgs) -> Result<ExitCode> {
         }
     }
     let mut out = stdout();
-    write_rows(&mut out, &all, args.sizes.units(), global.format)?;
+    write_rows(&mut out, &all, args.sizes.units(), global)?;
     out.flush()?;
     Ok(failures.code())
 }
@@ -184,8 +184,8 @@ fn covered(mut ranges: Vec<SharedRange>) -> u64 {
     sum
 }
 
-fn write_rows(out: &mut dyn Write, rows: &[Row], units: Units, format: Format) -> Result<()> {
-    if format == Format::Json {
+fn write_rows(out: &mut dyn Write, rows: &[Row], units: Units, global: &Global) -> Result<()> {
+    if global.format == Format::Json {
         let rows: Value = rows.iter().map(Row::document).collect();
         return write_json(out, "filesystem-du", &rows);
     }
@@ -194,8 +194,9 @@ fn write_rows(out: &mut dyn Write, rows: &[Row], units: Units, format: Format) -
         let total = units.text(row.total);
         let exclusive = units.text(row.exclusive);
         let shared = row.set_shared.map_or_else(|| "-".to_owned(), |bytes| units.text(bytes));
-        let path = Quoted(&row.path);
-        writeln!(out, "{total:>10}  {exclusive:>10}  {shared:>10}  {path}")?;
+        write!(out, "{total:>10}  {exclusive:>10}  {shared:>10}  ")?;
+        out.write_all(&global.listed(&row.path))?;
+        writeln!(out)?;
     }
     Ok(())
 }

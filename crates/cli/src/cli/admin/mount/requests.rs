@@ -260,7 +260,6 @@ impl ServedMount {
     ) -> Result<()> {
         let handle = &self.stats_handle;
         let filesystem = handle.filesystem();
-        let format = global.format;
         match verb {
             SubvolumeRequest::SubvolumeList { options, path } => {
                 subvolume::write_list(out, filesystem, &options, &path, global)?;
@@ -290,16 +289,16 @@ impl ServedMount {
                 }
             }
             SubvolumeRequest::SubvolumeGetDefault => {
-                subvolume::write_default(out, filesystem, format)?;
+                subvolume::write_default(out, filesystem, global)?;
             }
             SubvolumeRequest::SubvolumeShow { path } => {
-                subvolume::write_shown(out, filesystem, &path, format)?;
+                subvolume::write_shown(out, filesystem, &path, global)?;
             }
             SubvolumeRequest::SubvolumeShowBy { identity } => {
-                subvolume::write_info(out, filesystem, &identity.find(filesystem)?, format)?;
+                subvolume::write_info(out, filesystem, &identity.find(filesystem)?, global)?;
             }
             SubvolumeRequest::SubvolumeShowAt { dir } => {
-                subvolume::write_info(out, filesystem, &handle.subvolume_at(dir)?, format)?;
+                subvolume::write_info(out, filesystem, &handle.subvolume_at(dir)?, global)?;
             }
             SubvolumeRequest::SubvolumeSetDefault { subvolume } => {
                 subvolume::set_default_to(filesystem, &subvolume)?;

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp, TreeId, join_path};
+use userbtrfs::{Filesystem, SubvolumeInfo, Timestamp, TreeId, join_path};
 use uuid::Uuid;
 
 use crate::cli::args::{Format, Global};
@@ -245,7 +245,6 @@ pub(in crate::cli) fn write_list_of(
             }
             for subvolume in &subvolumes {
                 let path = shown_path(subvolume, top, options);
-                let path = Quoted(&path);
                 for Column(name, value) in &columns {
                     let value = value(subvolume);
                     match options.table {
@@ -254,7 +253,9 @@ pub(in crate::cli) fn write_list_of(
                         false => write!(out, "{name} {value} ")?,
                     }
                 }
-                writeln!(out, "{}{path}", if options.table { "" } else { "path " })?;
+                write!(out, "{}", if options.table { "" } else { "path " })?;
+                out.write_all(&global.listed(&path))?;
+                writeln!(out)?;
             }
             out.flush()?;
         }
@@ -282,19 +283,20 @@ fn write_head(out: &mut dyn Write, columns: &[Column]) -> Result<()> {
 pub(super) fn write_one(
     out: &mut dyn Write,
     subvolume: &SubvolumeInfo,
-    format: Format,
+    global: &Global,
 ) -> Result<()> {
     let SubvolumeInfo { id, root, path, .. } = subvolume;
-    match (format, subvolume.parent) {
+    match (global.format, subvolume.parent) {
         (Format::Json, _) => {
             write_json(out, "subvolume-get-default", &document(subvolume, path))?;
         }
         (Format::Text, None) => writeln!(out, "ID {} (FS_TREE)", id.0)?,
         (Format::Text, Some(parent)) => {
-            let path = Quoted(path);
             let parent = parent.0;
             let generation = root.generation;
-            writeln!(out, "ID {} gen {generation} top level {parent} path {path}", id.0)?;
+            write!(out, "ID {} gen {generation} top level {parent} path ", id.0)?;
+            out.write_all(&global.listed(path))?;
+            writeln!(out)?;
         }
     }
     Ok(())

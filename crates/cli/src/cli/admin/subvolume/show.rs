@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::{Error, Filesystem, Quoted, SubvolumeInfo, Timestamp, TreeId};
+use userbtrfs::{Error, Filesystem, SubvolumeInfo, Timestamp, TreeId};
 use uuid::Uuid;
 
 use super::list::{document, text_of};
-use crate::cli::args::Format;
+use crate::cli::args::{Format, Global};
 use crate::cli::output::{with_names, write_json};
 use crate::cli::text::{shown, time_in_zone};
 
@@ -53,13 +53,13 @@ pub(in crate::cli) fn write_shown(
     out: &mut dyn Write,
     filesystem: &Filesystem,
     path: &OsStr,
-    format: Format,
+    global: &Global,
 ) -> Result<()> {
     let subvolume = filesystem
         .lookup(path.as_encoded_bytes())
         .and_then(|inode| filesystem.subvolume_at(&inode))
         .with_context(|| shown(path))?;
-    write_info(out, filesystem, &subvolume, format)
+    write_info(out, filesystem, &subvolume, global)
 }
 
 /// Writes the attributes of a subvolume.
@@ -67,11 +67,11 @@ pub(in crate::cli) fn write_info(
     out: &mut dyn Write,
     filesystem: &Filesystem,
     subvolume: &SubvolumeInfo,
-    format: Format,
+    global: &Global,
 ) -> Result<()> {
     let snapshots = snapshots_of(filesystem, subvolume)?;
-    match format {
-        Format::Text => write_text(out, subvolume, &snapshots),
+    match global.format {
+        Format::Text => write_text(out, subvolume, &snapshots, global),
         Format::Json => {
             let document = document(subvolume, &subvolume.path);
             let paths = snapshots.iter().map(|snapshot| snapshot.path.as_slice());
@@ -94,6 +94,7 @@ fn write_text(
     out: &mut dyn Write,
     subvolume: &SubvolumeInfo,
     snapshots: &[SubvolumeInfo],
+    global: &Global,
 ) -> Result<()> {
     let is_top = subvolume.parent.is_none();
     let path = if is_top { b"/" } else { subvolume.path.as_slice() };
@@ -107,9 +108,9 @@ fn write_text(
     let number = |number: Option<u64>| number.unwrap_or(0).to_string();
     let parent = subvolume.parent.map(|parent| parent.0);
     let flags = if subvolume.is_read_only() { "readonly" } else { "-" };
-    writeln!(out, "{}", Quoted(path))?;
-    let rows: [(&str, String); 15] = [
-        ("Name: \t\t\t", Quoted(name).to_string()),
+    write_listed(out, "", &global.listed(path))?;
+    write_listed(out, "\tName: \t\t\t", &global.listed(name))?;
+    let rows: [(&str, String); 14] = [
         ("UUID: \t\t\t", uuid(extended.map(|it| it.uuid))),
         ("Parent UUID: \t\t", uuid(extended.map(|it| it.parent_uuid))),
         ("Received UUID: \t\t", uuid(extended.map(|it| it.received_uuid))),
@@ -130,7 +131,13 @@ fn write_text(
     }
     writeln!(out, "\tSnapshot(s):")?;
     for snapshot in snapshots {
-        writeln!(out, "\t\t\t\t{}", Quoted(&snapshot.path))?;
+        write_listed(out, "\t\t\t\t", &global.listed(&snapshot.path))?;
     }
     Ok(())
+}
+
+fn write_listed(out: &mut dyn Write, before: &str, name: &[u8]) -> Result<()> {
+    out.write_all(before.as_bytes())?;
+    out.write_all(name)?;
+    Ok(out.write_all(b"\n")?)
 }
