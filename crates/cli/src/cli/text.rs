@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use data_encoding::HEXLOWER;
 use jiff::{Timestamp as Instant, tz::TimeZone};
 use userbtrfs::{FileKind, Metadata, Quoted, Timestamp};
+use userbtrfs_format::SECTOR;
 
 /// Returns a mode as `ls -l` shows it.
 pub(crate) fn mode(metadata: &Metadata) -> String {
@@ -113,6 +114,11 @@ pub(crate) fn short_size(bytes: u64) -> String {
         ..100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
         _ => format!("{}{suffix}", tenths.div_ceil(10)),
     }
+}
+
+/// Returns a number of bytes rounded up to sectors, as Linux reports those that a file takes.
+pub(crate) fn in_sectors(bytes: u64) -> u64 {
+    bytes.div_ceil(SECTOR).saturating_mul(SECTOR)
 }
 
 /// Returns bytes in hexadecimal digits.

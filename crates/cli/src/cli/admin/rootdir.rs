@@ -102,7 +102,7 @@ struct Measure {
     metadata: u64,
     /// Inodes with several names that were counted.
     seen: HashSet<(u64, u64)>,
-    /// Whether attributes are not counted, which takes as long as all the rest.
+    /// Whether attributes are not counted, which takes several system calls for each inode.
     without_xattrs: bool,
 }
 

@@ -12,13 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use userbtrfs::{FileKind, InodeId, Quoted, WalkEntry};
-use userbtrfs_format::SECTOR_SIZE;
 
 use crate::cli::args::Format;
 use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
-use crate::cli::text::shown;
+use crate::cli::text::{in_sectors, shown};
 
 /// The options that choose a unit: the last one has effect.
 const UNITS: [&str; 5] = ["bytes", "kilobytes", "megabytes", "human_readable", "si"];
@@ -202,9 +201,8 @@ impl DuArgs {
         if has_names && !seen.insert(metadata.id) {
             return Ok(None);
         }
-        let sector = u64::from(SECTOR_SIZE);
         Ok(Some(if !self.apparent_size && !self.bytes {
-            metadata.allocated.div_ceil(sector).saturating_mul(sector)
+            in_sectors(metadata.allocated)
         } else if metadata.is_file() || metadata.is_symlink() {
             metadata.size
         } else {

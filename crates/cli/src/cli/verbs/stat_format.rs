@@ -297,7 +297,7 @@ impl Directive {
             (None, 'N') => Value::Text(quoted(path, inode, metadata)?),
             (None, 'a') => Value::Octal(u64::from(mode & 0o7777)),
             (None, 'A') => text(&text::mode(metadata)),
-            (None, 'b') => Value::Decimal(allocated.div_ceil(BLOCK)),
+            (None, 'b') => Value::Decimal(text::in_sectors(allocated) / BLOCK),
             (None, 'B') => Value::Decimal(BLOCK),
             (None, 'd') => Value::Decimal(subvolume),
             (None, 'D') => Value::Hex(subvolume),
