@@ -5,8 +5,8 @@
 //! 2. A command that takes several paths is split where the paths change between our mounts and
 //!    others; each part is run in turn.
 //! 3. btrfs-progs sees no mount of userbtrfs: a command that must not use a mounted device is
-//!    refused here if a server has its image, and one that we do not have if it is about a directory
-//!    in our mount.
+//!    refused here if a server has its image, and one that we do not have if it is about a
+//!    directory in our mount.
 //! 4. Errors start with `ERROR: `, as those of btrfs-progs do.
 
 mod call;

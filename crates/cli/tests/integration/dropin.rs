@@ -78,7 +78,8 @@ const SCRIPT: [&str; 64] = [
     "btrfs subvolume delete -i $(btrfs sub list $M | awk '/ path plain.data$/ {print $2}') $M",
     "id=$(btrfs sub list $M | awk '/ path data$/ {print $2}'); btrfs sub delete data | wc -l; \
      btrfs subvolume sync $M $id | sed \"s/ $id / ID /\"",
-    "btrfs sub create \"$(printf 'a\\tb\\\\c')\"; btrfs sub list $M; btrfs sub show a*b*; btrfs fi du a*",
+    "btrfs sub create \"$(printf 'a\\tb\\\\c')\"; btrfs sub list $M; btrfs sub show a*b*; \
+     btrfs fi du a*",
     "btrfs sub snapshot a*b* 'b c'; btrfs sub show a*b* | tail -n 1; btrfs sub delete a*b* 'b c'",
     "btrfs subvolume list $M | wc -l; ls -R",
 ];
