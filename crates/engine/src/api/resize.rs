@@ -48,7 +48,8 @@ pub enum NewSize {
 
 impl Filesystem {
     /// Parses `[DEVID:][+-]SIZE` or `[DEVID:]max`, as `BTRFS_IOC_RESIZE` does. A size is in bytes,
-    /// or has a suffix K, M, G, T, P or E.
+    /// or has a suffix K, M, G, T, P or E. A number that starts with `0x` is hexadecimal, another
+    /// one that starts with `0` octal; what does not fit in 64 bits wraps.
     pub fn parse_size(&self, text: &str) -> Result<NewSize> {
         let (device, size) = text.split_once(':').unwrap_or(("1", text));
         let id: u64 = device.parse().map_err(|_| Error::Invalid("device id"))?;
@@ -174,21 +175,29 @@ fn set(transactions: &TransactionManager, bytes: u64) -> Result<bool> {
 
 /// Returns the bytes of a size that is not 0.
 fn bytes_of(text: &str) -> Result<u64> {
-    let invalid = || Error::Invalid("size");
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(end);
-    let unit: u64 = match suffix.to_ascii_uppercase().as_str() {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        "P" => 1 << 50,
-        "E" => 1 << 60,
-        _ => return Err(invalid()),
+    let (digits, base) = match text.strip_prefix('0') {
+        Some(rest) => match rest.strip_prefix(['x', 'X']) {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_hexdigit()) => (rest, 16),
+            _ => (text, 8),
+        },
+        None => (text, 10),
     };
-    let number: u64 = digits.parse().map_err(|_| invalid())?;
-    number.checked_mul(unit).filter(|bytes| *bytes > 0).ok_or_else(invalid)
+    let end = digits.find(|c: char| !c.is_digit(base)).unwrap_or(digits.len());
+    let (digits, suffix) = digits.split_at(end);
+    let shift = match suffix.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        "P" => 50,
+        "E" => 60,
+        _ => return Err(Error::Invalid("size")),
+    };
+    let add = |number: u64, digit| number.wrapping_mul(base.into()).wrapping_add(digit);
+    let values = digits.chars().filter_map(|digit| digit.to_digit(base)).map(u64::from);
+    let bytes = values.fold(0, add) << shift;
+    if bytes == 0 { Err(Error::Invalid("size")) } else { Ok(bytes) }
 }
 
 /// Excludes other resizes until it is dropped.

@@ -221,6 +221,15 @@ fn refused_sizes_have_the_errno_of_linux() {
         "+16e",
         "-0",
         "1:1073741824",
+        "0x40000000",
+        "010000000000",
+        "0x",
+        "0X1g2",
+        "08",
+        "99999999999G",
+        "99999999999999999999",
+        "0xfffffffffffffffff",
+        "16e",
         "300m",
     ];
     let folder = tempfile::tempdir().unwrap();

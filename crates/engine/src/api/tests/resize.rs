@@ -106,6 +106,8 @@ fn sizes_are_parsed_as_linux_does() {
         ("1:300m", NewSize::Bytes(300 << 20)),
         ("+1G", NewSize::More(1 << 30)),
         ("1:-4096", NewSize::Less(4096)),
+        ("0x20000000", NewSize::Bytes(512 << 20)),
+        ("-010k", NewSize::Less(8 << 10)),
     ] {
         assert_eq!(parse(text).unwrap(), size, "{text}");
     }
@@ -119,7 +121,9 @@ fn sizes_are_parsed_as_linux_does() {
         ("-0", 22),
         ("1x", 22),
         ("--1", 22),
-        ("99999999999G", 22),
+        ("0x", 22),
+        ("08", 22),
+        ("16E", 22),
     ] {
         assert_eq!(errno(parse(text)), expected, "{text}");
     }
