@@ -135,6 +135,9 @@ impl<'a, D> Destination<'a, D> {
         paths: &'a [OsString],
         dir_at: impl FnOnce(&'a OsStr) -> Result<Option<D>>,
     ) -> Result<(&'a [OsString], Self)> {
+        if paths.iter().any(|path| path.is_empty()) {
+            bail!("'': {}", Error::NotFound);
+        }
         let (path, sources) = paths.split_last().context("no destination")?;
         let dir = dir_at(path)?;
         if sources.len() > 1 && dir.is_none() {

@@ -119,6 +119,14 @@ fn impossible_copy_is_refused_by_name() {
     bad("cp", &["/tree/small", "/tree/large", "/x"], &["/x: not a directory"]);
     bad("cp", &["/tree/small", "/x/y"], &["/x/y: no such file or directory"]);
     assert_eq!(made.paths(), before);
+    made.does("ln -s", &["small", "/tree/to small"]);
+    for words in ["cp -a", "cp -r", "cp"] {
+        bad(words, &["/tree/to small", "/tree/small"], &["replaced by itself"]);
+    }
+    assert_eq!(made.open().read("/tree/small").unwrap(), b"small");
+    made.does("cp --remove-destination", &["/tree/small", "/tree/to small"]);
+    assert!(made.open().symlink_metadata("/tree/to small").unwrap().is_file());
+    made.does("rm", &["/tree/to small"]);
     bad("cp", &["/none", "/tree/small", "/"], &["/none: no such file or directory"]);
     assert_eq!(made.open().read("/small").unwrap(), b"small", "the rest is done");
     made.judge();

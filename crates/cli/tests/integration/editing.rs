@@ -60,7 +60,7 @@ fn mv_renames_files() {
 }
 
 #[test]
-fn mv_onto_the_same_file_is_refused_or_removes_the_old_name() {
+fn mv_onto_the_same_file_is_refused() {
     let made = Made::new();
     made.does("mkdir", &["/a"]);
     made.does("truncate -s 5", &["/a/f", "/big"]);
@@ -70,11 +70,26 @@ fn mv_onto_the_same_file_is_refused_or_removes_the_old_name() {
     assert_says(&said, &["'/a/f' and '/a/f' are the same file"]);
     assert_eq!(made.paths(), ["/a", "/a/big", "/a/f"], "the rest is done");
     made.verb("mv -T", &["/a", "/a/"]).bad();
-    // As mv(1) does with hard links.
     made.does("ln", &["/a/f", "/g"]);
-    made.does("mv", &["/a/f", "/g"]);
-    assert_eq!(made.paths(), ["/a", "/a/big", "/g"]);
-    assert_eq!(made.open().metadata("/g").unwrap().nlink, 1);
+    let said = made.verb("mv", &["/a/f", "/g"]).bad();
+    assert_says(&said, &["'/a/f' and '/g' are the same file"]);
+    // A link that takes the place of its target would lead to itself.
+    made.does("ln -s", &["g", "/s"]);
+    let said = made.verb("mv", &["/s", "/g"]).bad();
+    assert_says(&said, &["'/s' and '/g' are the same file"]);
+    made.does("mv", &["/g", "/s"]);
+    assert_eq!(made.paths(), ["/a", "/a/big", "/a/f", "/s"]);
+    assert!(made.open().symlink_metadata("/s").unwrap().is_file());
+    for paths in [&["/s", ""][..], &["", "/s"], &["-t", "", "/s"]] {
+        for words in ["mv", "cp", "ln"] {
+            let said = made.verb(words, paths).bad();
+            assert_says(&said, &["'': no such file or directory"]);
+        }
+    }
+    made.does("rm -f", &[]);
+    made.does("rm -f", &["/s/below", "/none"]);
+    made.does("mv", &["/s", "/g"]);
+    made.does("rm", &["/a/f"]);
     made.does("ln -s", &["a", "/to a"]);
     let said = made.verb("mv", &["/to a/", "/new"]).bad();
     assert_eq!(said, "userbtrfs: /to a/: not a directory\n");

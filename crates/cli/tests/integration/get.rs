@@ -555,3 +555,22 @@ fn file_that_stdout_is_gets_the_content_where_it_is() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "before\ncontent\ncontent\n");
     assert_eq!(number(), before, "it is no new file");
 }
+
+#[test]
+fn image_is_not_replaced_by_a_copy_out_of_it() {
+    let made = Made::new();
+    made.does("truncate -s 4", &["/src", "/image"]);
+    let image = made.image();
+    let dir = image.parent().unwrap().to_path_buf();
+    symlink("image", made.at("link")).unwrap();
+    fs::hard_link(&image, made.at("name")).unwrap();
+    let len = fs::metadata(&image).unwrap().len();
+    for (source, destination) in [("/src", "image"), ("/src", "link"), ("/src", "name"), ("/", ".")]
+    {
+        let ran = made.verb("get", &[source, dir.join(destination).to_str().unwrap()]);
+        assert_says(&ran.bad(), &["is the image itself; skipped"]);
+        assert_eq!(fs::metadata(&image).unwrap().len(), len, "{destination}");
+    }
+    assert!(made.at("src").is_file(), "the rest is copied");
+    made.judge();
+}

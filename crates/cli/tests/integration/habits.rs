@@ -88,6 +88,15 @@ fn ln_replaces_links_with_force() {
     assert_eq!(read(&made, "/b"), "a");
     let said = made.verb("ln -f", &["/a", "/b"]).bad();
     assert_says(&said, &["'/a' and '/b' are the same file"]);
+    // A link to itself would replace the content.
+    made.does("truncate -s 3", &["/c"]);
+    for paths in [["/c", "/c"], ["c", "/c"], ["./c", "/c"]] {
+        let said = made.verb("ln -sf", &paths).bad();
+        assert_says(&said, &["are the same file"]);
+    }
+    made.does("ln -sf", &["/b", "/a"]);
+    assert_eq!(read(&made, "/a"), "a", "/b keeps the content");
+    made.does("ln -f", &["/b", "/a"]);
     made.verb("ln -f", &["/none", "/b"]).bad();
     assert_eq!(read(&made, "/b"), "a", "nothing is removed before the link can be made");
     // A hard link cannot lead into another subvolume.

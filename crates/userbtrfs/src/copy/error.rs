@@ -35,10 +35,10 @@ pub enum CopyError {
         /// The error.
         error: SideError,
     },
-    /// The file is the image that is copied into.
+    /// The file is the image that is copied into, or out of.
     #[error("{}: is the image itself; skipped", quoted(path))]
     Itself {
-        /// The path in the source.
+        /// The path on the host.
         path: PathBuf,
     },
     /// A name that would lead out of its directory.

@@ -22,7 +22,8 @@ pub struct CopyOptions {
     pub reflink: Reflink,
     /// Makes the copies of files of the host that share data, as FIEMAP reports, share it, too.
     pub keep_shared: bool,
-    /// The device and inode number of the image file on the host, which is skipped with an error.
+    /// The device and inode number of the image file on the host, which is neither copied nor
+    /// replaced by a copy, but skipped with an error.
     pub except: Option<(u64, u64)>,
     /// Leaves out subvolumes inside a source in an image, and other filesystems inside a source on
     /// the host; empty directories are made in their place.

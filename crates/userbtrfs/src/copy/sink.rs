@@ -75,7 +75,12 @@ pub(super) trait Sink: Sized {
     /// Removes the name of an item.
     fn remove(item: &Item<Self>) -> Result<(), SideError>;
 
-    /// Returns true if the name of an item leads to the source itself.
+    /// Returns true if the name of an item is that of the image file with this device and inode
+    /// number.
+    fn is_image(item: &Item<Self>, image: (u64, u64)) -> Result<bool, SideError>;
+
+    /// Returns true if the name of an item leads to the source itself, or to what the source leads
+    /// to as a symbolic link.
     fn is_source(item: &Item<Self>) -> Result<bool, SideError>;
 
     /// Returns true if a directory is this inode of a source.

@@ -374,6 +374,11 @@ impl<'a, S: Sink> Context<'a, S> {
         if S::is_source(item).map_err(target_error(item))? {
             return Err(replaced_by_itself(item));
         }
+        if let Some(image) = self.options.except
+            && S::is_image(item, image).map_err(target_error(item))?
+        {
+            return Err(CopyError::Itself { path: item.path.clone() });
+        }
         S::remove(item).map_err(|error| target_error(item)(error.during(&exists)))?;
         make().map(Some).map_err(target_error(item))
     }

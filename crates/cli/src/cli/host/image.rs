@@ -2,9 +2,12 @@
 //! and hints in the errors of opening it.
 
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, anyhow};
+use rustix::fs::{major, minor};
 use userbtrfs::device::{
     Device as _, DeviceError, FileDevice, FileOptions, Region, mount_of_holder, partitions,
 };
@@ -211,4 +214,16 @@ fn find_device_error(error: &Error) -> Option<&DeviceError> {
         Some(userbtrfs::Error::Device(device)) => Some(device),
         _ => cause.downcast_ref::<DeviceError>(),
     })
+}
+/// Returns the device and inode number of an image file, also if it is given by a loop device.
+pub(crate) fn image_file(image: &Path) -> Option<(u64, u64)> {
+    let mut metadata = fs::metadata(image).ok()?;
+    if metadata.file_type().is_block_device() {
+        let major = major(metadata.rdev());
+        let minor = minor(metadata.rdev());
+        let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+        let backing = fs::read_to_string(path).ok()?;
+        metadata = fs::metadata(backing.trim_end_matches('\n')).ok()?;
+    }
+    Some((metadata.dev(), metadata.ino()))
 }

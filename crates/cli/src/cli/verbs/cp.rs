@@ -87,7 +87,7 @@ impl RunVerb for CpArgs {
                         continue;
                     }
                 };
-                let place = target.of(source, kind_of(&inode)?)?;
+                let place = target.of(source, self.kind_of(&inode)?)?;
                 copier.copy(&ImageSource { inode: &inode, path }, &place.target(), report);
             }
             Ok(())
@@ -126,13 +126,14 @@ impl CpArgs {
         let inode = filesystem.lookup(path)?;
         if inode.metadata()?.is_dir() { Err(Error::IsADirectory) } else { Ok(inode) }
     }
-}
 
-fn kind_of(source: &Inode) -> Result<SourceKind, Error> {
-    let metadata = source.metadata()?;
-    Ok(match () {
-        () if metadata.is_file() => SourceKind::File,
-        () if metadata.is_dir() => SourceKind::Directory,
-        () => SourceKind::Other,
-    })
+    fn kind_of(&self, source: &Inode) -> Result<SourceKind, Error> {
+        let metadata = source.metadata()?;
+        Ok(match () {
+            () if metadata.is_dir() => SourceKind::Directory,
+            // A link at the destination is replaced, and not followed.
+            () if metadata.is_file() && !self.remove_destination => SourceKind::File,
+            () => SourceKind::Other,
+        })
+    }
 }

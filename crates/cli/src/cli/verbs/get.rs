@@ -5,15 +5,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::Inode;
 use userbtrfs::copy::{CopyOptions, ImageSource};
 
 use crate::cli::args::GetArgs;
+use crate::cli::host::image::image_file;
 use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_image_trees;
 use crate::cli::paths::{Destination, Placement, last_name};
@@ -34,6 +36,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let (sources, destination) = Destination::split_by(&paths, dir_at)?;
     let mut options = CopyOptions {
         one_subvolume: args.one_subvolume,
+        except: image_file(&session.image),
         filter: args.filter.filter(),
         ..CopyOptions::default()
     };
@@ -68,7 +71,10 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
                 let found = ImageSource { inode: &inode, path };
                 match inode.metadata()?.is_file().then(|| through(&target)).transpose()?.flatten() {
                     Some(Through::File(real)) => copier.get(&found, &real, report),
-                    Some(Through::Stream(real)) => write_into(&inode, &real)?,
+                    Some(Through::Stream(real)) => {
+                        ensure!(!is_image(session, &real), "{}: is the image", real.display());
+                        write_into(&inode, &real)?;
+                    }
                     None => copier.get(&found, &target, report),
                 }
                 Ok(())
@@ -139,6 +145,14 @@ fn descriptor(link: &Path) -> Option<u32> {
         path = dir.join(path.read_link().ok()?);
     }
     None
+}
+
+/// Returns true if a path leads to the image file, or to the block device that the image is.
+fn is_image(session: &Session, path: &Path) -> bool {
+    let Ok(there) = path.metadata() else { return false };
+    let device = session.image.metadata().map_or(0, |image| image.rdev());
+    image_file(&session.image) == Some((there.dev(), there.ino()))
+        || there.file_type().is_block_device() && there.rdev() == device
 }
 
 fn ends_with_slash(path: &Path) -> bool {

@@ -96,15 +96,29 @@ impl LnArgs {
     /// Checks that a link may replace a file.
     fn check_replaced(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
         let there = filesystem.lookup_no_follow(path)?;
-        if !self.symbolic {
+        let is_same = if self.symbolic {
+            // Another name of the file stays if this one is replaced.
+            let leads_there = filesystem.lookup(to).is_ok_and(|found| found.id() == there.id());
+            leads_there && (there.metadata()?.nlink == 1 || is_same_name(filesystem, to, path))
+        } else {
             let source = filesystem.lookup_no_follow(to).with_context(|| Quoted(to).to_string())?;
-            if source.id() == there.id() {
-                bail!("'{}' and '{}' are the same file", Quoted(to), Quoted(path));
-            }
+            source.id() == there.id()
+        };
+        if is_same {
+            bail!("'{}' and '{}' are the same file", Quoted(to), Quoted(path));
         }
         if there.metadata()?.is_dir() {
             bail!("{}: cannot overwrite directory", Quoted(path));
         }
         Ok(())
     }
+}
+
+/// Returns true if two paths are the same name in the same directory.
+fn is_same_name(filesystem: &Filesystem, one: &[u8], other: &[u8]) -> bool {
+    let find = |path: &[u8]| {
+        let (dir, name) = filesystem.open_parent_of_file(path)?;
+        Ok::<_, Error>((dir.inode().id(), name))
+    };
+    matches!((find(one), find(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -38,20 +38,10 @@ impl RunVerb for MvArgs {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path).with_context(|| shown(source))?;
-                if self.mode() == RenameMode::Replace {
-                    match Place::of(filesystem, path, &target) {
-                        Place::Same => {
-                            let [from, to] = [path, &target].map(Quoted);
-                            failures.report(&anyhow!("'{from}' and '{to}' are the same file"));
-                            return Ok(());
-                        }
-                        // A rename to another name of the same inode has no effect.
-                        Place::OtherName => {
-                            filesystem.remove_file(path).with_context(|| shown(source))?;
-                            return progress(&session.global, || self.describe(path, &target));
-                        }
-                        Place::Other => {}
-                    }
+                if self.mode() == RenameMode::Replace && is_same(filesystem, path, &target) {
+                    let [from, to] = [path, &target].map(Quoted);
+                    failures.report(&anyhow!("'{from}' and '{to}' are the same file"));
+                    return Ok(());
                 }
                 let renamed = filesystem.rename_with(path, &target, self.mode());
                 if self.no_clobber && matches!(renamed, Err(Error::Exists)) {
@@ -66,36 +56,13 @@ impl RunVerb for MvArgs {
     }
 }
 
-/// The file at the new name of a file that is moved.
-enum Place {
-    /// The file itself under its old name.
-    Same,
-    /// The file under another of its names.
-    OtherName,
-    /// Another file, or none.
-    Other,
-}
-
-impl Place {
-    /// Returns what is at `target`; errors are left to the rename.
-    fn of(filesystem: &Filesystem, source: &[u8], target: &[u8]) -> Self {
-        let find = |path: &[u8]| -> Result<_, Error> {
-            let (dir, name) = filesystem.open_parent_to_remove(path)?;
-            let inode = dir.lookup(&name)?;
-            Ok((dir.inode().id(), name, inode))
-        };
-        let (Ok(from), Ok(to)) = (find(source), find(target)) else { return Self::Other };
-        let is_dir = || from.2.metadata().is_ok_and(|metadata| metadata.is_dir());
-        if from.2.id() != to.2.id() {
-            Self::Other
-        } else if from.0 == to.0 && from.1 == to.1 {
-            Self::Same
-        } else if is_dir() {
-            Self::Other
-        } else {
-            Self::OtherName
-        }
-    }
+/// Returns true if what is at `target` is the source, or what the source leads to as a symbolic
+/// link: it would be lost. Errors are left to the rename.
+fn is_same(filesystem: &Filesystem, source: &[u8], target: &[u8]) -> bool {
+    let at = |path| filesystem.lookup_no_follow(path).ok();
+    let (Some(from), Some(to)) = (at(source), at(target)) else { return false };
+    let leads_to = || filesystem.lookup(source).is_ok_and(|found| found.id() == to.id());
+    from.id() == to.id() || leads_to()
 }
 
 impl MvArgs {

@@ -1,20 +1,18 @@
 //! `put`: copies trees into the image.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::fs::{major, minor};
 use userbtrfs::copy::CopyOptions;
 use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
 
 use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
+use crate::cli::host::image::image_file;
 use crate::cli::host::meter::{Total, watch_bytes};
 use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::{Names, Owner, OwnerArg};
@@ -211,17 +209,4 @@ fn kind_of(source: &Path) -> SourceKind {
         Ok(kind) if kind.is_dir() => SourceKind::Directory,
         _ => SourceKind::Other,
     }
-}
-
-/// Returns the device and inode number of an image file, also if it is given by a loop device.
-fn image_file(image: &Path) -> Option<(u64, u64)> {
-    let mut metadata = fs::metadata(image).ok()?;
-    if metadata.file_type().is_block_device() {
-        let major = major(metadata.rdev());
-        let minor = minor(metadata.rdev());
-        let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
-        let backing = fs::read_to_string(path).ok()?;
-        metadata = fs::metadata(backing.trim_end_matches('\n')).ok()?;
-    }
-    Some((metadata.dev(), metadata.ino()))
 }

@@ -21,7 +21,7 @@ const ONE: Amount = Amount { files: Some(1), bytes: None };
 #[derive(clap::Args)]
 pub(crate) struct RmArgs {
     /// Paths inside the image, which may have the wildcards *, ? and [
-    #[arg(required = true)]
+    #[arg(required_unless_present = "force")]
     paths: Vec<OsString>,
     /// Remove directories and their contents recursively
     #[arg(short, long, visible_short_alias = 'R')]
@@ -56,7 +56,7 @@ impl RunVerb for RmArgs {
                 }
             }
             match removed {
-                Err(Error::NotFound) if self.force => {}
+                Err(Error::NotFound | Error::NotADirectory) if self.force => {}
                 Err(error) => failures.report(&anyhow::Error::from(error).context(shown(path))),
                 Ok(()) => {}
             }

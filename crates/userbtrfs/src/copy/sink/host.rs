@@ -111,6 +111,12 @@ impl Sink for HostSink {
             .map_err(SideError::host("remove"))
     }
 
+    fn is_image(item: &Item<Self>, image: (u64, u64)) -> Result<bool, SideError> {
+        let there = statat(&*item.dir, &item.name, AtFlags::SYMLINK_NOFOLLOW);
+        let there = there.map_err(SideError::host("examine"))?;
+        Ok((there.st_dev, there.st_ino) == image)
+    }
+
     fn is_source(_: &Item<Self>) -> Result<bool, SideError> {
         Ok(false)
     }

@@ -80,9 +80,19 @@ impl Sink for ImageSink {
         Ok(item.dir.remove_file(item.name.to_bytes())?)
     }
 
+    fn is_image(_: &Item<Self>, _: (u64, u64)) -> Result<bool, SideError> {
+        Ok(false)
+    }
+
     fn is_source(item: &Item<Self>) -> Result<bool, SideError> {
         let Origin::Image(id) = item.entry.origin else { return Ok(false) };
-        Ok(item.dir.lookup(item.name.to_bytes())?.id() == id)
+        let there = item.dir.lookup(item.name.to_bytes())?.id();
+        let is_led_to = || {
+            let path = item.entry.path.as_os_str().as_encoded_bytes();
+            let led_to = item.dir.inode().filesystem().lookup(path);
+            led_to.is_ok_and(|found| found.id() == there)
+        };
+        Ok(there == id || matches!(item.entry.kind, Kind::Symlink(_)) && is_led_to())
     }
 
     fn is_dir(dir: &Dir, origin: Origin) -> bool {
