@@ -131,11 +131,22 @@ pub(crate) fn wait_while_closing(file: &File) {
 }
 
 /// Returns the device number of the mount that the holder of an image serves, the first if there
-/// are several; `None` if there is none, or if the image cannot be read.
+/// are several; `None` if there is none, or if the image cannot be read. The holder may have opened
+/// it by another path: a loop device, or the file of one.
 pub fn mount_of_holder(image: &Path) -> Option<u64> {
-    let kind = image.metadata().ok()?.file_type();
+    let metadata = image.metadata().ok()?;
+    let kind = metadata.file_type();
     let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
-    let place = blocking(&file, LockKind::Exclusive, MOUNT_BYTES, ALL)?;
+    mount_of_locks(&file).or_else(|| {
+        let others = loop_device::all_other_paths(&metadata);
+        let mut files = others.iter().filter_map(|path| loop_device::open_path(path));
+        files.find_map(|file| mount_of_locks(&file))
+    })
+}
+
+/// Returns the device number of a mount that a lock of an image publishes.
+fn mount_of_locks(file: &File) -> Option<u64> {
+    let place = blocking(file, LockKind::Exclusive, MOUNT_BYTES, ALL)?;
     u64::try_from(place - MOUNT_BYTES).ok()
 }
 

@@ -39,6 +39,18 @@ pub(crate) fn other_paths(image: &Metadata) -> Vec<PathBuf> {
     over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
 }
 
+/// Returns the other paths to an image, also the other loop devices over the file of one.
+pub(crate) fn all_other_paths(image: &Metadata) -> Vec<PathBuf> {
+    let mut paths = other_paths(image);
+    if let [file] = &paths[..]
+        && image.file_type().is_block_device()
+        && let Ok(file) = file.metadata()
+    {
+        paths.extend(other_paths(&file));
+    }
+    paths
+}
+
 /// Opens such a path for reading, if it is a regular file or a block device. It may have been
 /// replaced by another kind of file, whose opening could block or have side effects.
 pub(crate) fn open_path(path: &Path) -> Option<File> {

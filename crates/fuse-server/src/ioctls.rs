@@ -263,6 +263,11 @@ fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
     let mut flags = set.fold(InodeFlags::empty(), |all, (flag, ..)| all | *flag);
     let metadata = inode.metadata().map_err(errno)?;
     if metadata.is_file() && metadata.size > 0 {
+        let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+        let is_compressed = (flags | metadata.flags).intersects(compression);
+        if flags.contains(InodeFlags::NODATACOW) && is_compressed {
+            return Err(Errno::INVAL);
+        }
         // NODATACOW of a file can be changed only while it is empty; Linux ignores it silently.
         flags.set(InodeFlags::NODATACOW, metadata.flags.contains(InodeFlags::NODATACOW));
     }

@@ -98,10 +98,9 @@ fn in_zone(time: Timestamp, zone: TimeZone, format: &str) -> Option<String> {
 pub(crate) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
-    let whole = bytes >> (10 * unit);
-    let rest = bytes & ((1 << (10 * unit)) - 1);
-    let hundredths = if unit == 0 { 0 } else { (u128::from(rest) * 100) >> (10 * unit) };
-    format!("{whole}.{hundredths:02}{}", units[unit])
+    let one = 1_u128 << (10 * unit);
+    let hundredths = (u128::from(bytes) * 100 + one / 2) / one;
+    format!("{}.{:02}{}", hundredths / 100, hundredths % 100, units[unit])
 }
 
 /// Returns a size in few digits, rounded up, as `ls -h` prints it.
@@ -140,7 +139,9 @@ mod tests {
         assert_eq!(size(0), "0.00B");
         assert_eq!(size(8 << 20), "8.00MiB");
         assert_eq!(size((1 << 30) + (1 << 29)), "1.50GiB");
-        assert_eq!(size(u64::MAX), "15.99EiB");
+        assert_eq!(size(1648 << 20), "1.61GiB");
+        assert_eq!(size((1 << 30) - 4096), "1024.00MiB");
+        assert_eq!(size(u64::MAX), "16.00EiB");
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::linux::{Access, Linux, LoopDevice};
 
 use super::support::command::Ran;
 use super::support::made::Made;
 use super::support::site::Site;
 
 /// Lines of scripts for `sh`. `M` is the mount point; the working directory is that, too.
-const SCRIPT: [&str; 64] = [
+const SCRIPT: [&str; 66] = [
     "btrfs subvolume create $M/data",
     "btrfs subvolume create snapshots",
     "btrfs sub create $M/data/inner/",
@@ -63,6 +63,8 @@ const SCRIPT: [&str; 64] = [
     "btrfs subvolume set-default $M/data && btrfs sub get-default $M | awk '{print $NF}'",
     "btrfs subvolume set-default 5 $M && btrfs subvolume get-default plain",
     "btrfs subvolume set-default 0 $M && btrfs subvolume get-default plain",
+    "btrfs subvolume set-default 5 plain/file; echo $?; btrfs sub show -r 0 $M | head -n 1",
+    "echo x > f; chattr +c f; chattr +C f; echo $?; chattr -c f; chattr +C f; echo $?; lsattr f",
     "btrfs subvolume snapshot data $M > /dev/null 2>&1; echo $?; ls data",
     "btrfs sub create a-1; btrfs sub create a-2; btrfs subvolume delete -c a-1 a-2",
     "btrfs subvolume delete -c $M/snapshots/day2",
@@ -198,12 +200,18 @@ fn errors_start_as_those_of_btrfs_progs() {
     let said = run("sub delete $M/missing");
     assert!(said.starts_with("ERROR: $M/missing: "), "{said}");
     assert!(!point.join("new").exists());
+    let linux = Linux::lock().unwrap();
+    let over = LoopDevice::attach(&linux, &site.image(), Access::ReadOnly).unwrap();
     for command in ["check", "rescue zero-log", "resc clear-space-cache v1", "restore -l"] {
-        let words = format!("{command} {}", site.image().display());
-        let ran = links.run(&words, &links.path());
-        assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
-        assert!(ran.stderr.ends_with(" is currently mounted by userbtrfs\n"), "{words}: {ran:?}");
+        for path in [&*site.image(), over.path()] {
+            let words = format!("{command} {}", path.display());
+            let ran = links.run(&words, &links.path());
+            assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
+            let why = " is currently mounted by userbtrfs\n";
+            assert!(ran.stderr.ends_with(why), "{words}: {ran:?}");
+        }
     }
+    drop((over, linux));
     site.umount();
 }
 

@@ -139,6 +139,10 @@ impl Translation<'_> {
                 self.call(operands.iter().map(resolved).collect())
             }
             "set-default" => match operands {
+                // Our verb would take a file for an image.
+                [id, path] if Path::new(path).is_file() => {
+                    self.call(vec![parent(Path::new(path)).into(), id.clone()])
+                }
                 [id, path] => self.call(vec![path.clone(), id.clone()]),
                 _ => self.call(operands.to_vec()),
             },

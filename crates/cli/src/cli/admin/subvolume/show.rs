@@ -39,6 +39,8 @@ impl Identity {
     /// Returns the subvolume that the options name.
     pub(in crate::cli) fn find(&self, filesystem: &Filesystem) -> Result<SubvolumeInfo> {
         if let Some(id) = self.rootid {
+            // As for btrfs-progs, 0 is the top level.
+            let id = if id == 0 { TreeId::FS.0 } else { id };
             return Ok(filesystem.subvolume(TreeId(id))?);
         }
         let uuid_of = |it: &SubvolumeInfo| it.root.extended.as_ref().map(|extended| extended.uuid);
