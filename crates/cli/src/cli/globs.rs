@@ -1,5 +1,5 @@
-//! Patterns with wildcards, as glob(7) has them: `*`, `?`, `[...]`, and a backslash before a
-//! character that stands for itself.
+//! Patterns with wildcards, as glob(7) has them: `*`, `?`, `[...]`, also with classes such as
+//! `[:digit:]`, and a backslash before a character that stands for itself.
 //!
 //! 1. A path that exists is that path, whatever characters it has. In the shell, quotes and
 //!    backslashes also keep wildcards from being some.
@@ -153,10 +153,45 @@ fn is_same(a: u8, b: u8, case: Case) -> bool {
 
 /// Splits a pattern after `[` into the content of the brackets and the rest.
 fn set(inside: &[u8]) -> Option<(&[u8], &[u8])> {
-    let negation = usize::from(matches!(inside.first(), Some(b'!' | b'^')));
-    // A closing bracket at the start is a member.
-    let end = inside.iter().skip(negation + 1).position(|byte| *byte == b']')? + negation + 1;
-    Some((&inside[..end], &inside[end + 1..]))
+    let start = usize::from(matches!(inside.first(), Some(b'!' | b'^')));
+    let mut end = start;
+    loop {
+        match inside.get(end..)? {
+            [] => return None,
+            // A closing bracket at the start is a member.
+            [b']', after @ ..] if end > start => return Some((&inside[..end], after)),
+            rest => end = inside.len() - class(rest).map_or(&rest[1..], |(_, after)| after).len(),
+        }
+    }
+}
+
+/// Splits the rest of a set that starts with a class, such as `[:digit:]`, into the name of the
+/// class and what follows it.
+fn class(set: &[u8]) -> Option<(&[u8], &[u8])> {
+    let inside = set.strip_prefix(b"[:")?;
+    let end = inside.iter().position(|byte| !byte.is_ascii_lowercase())?;
+    let after = inside[end..].strip_prefix(b":]")?;
+    Some((&inside[..end], after))
+}
+
+/// Returns true if a character is in a class of the C locale; `None` if there is no such class.
+fn is_in_class(name: &[u8], char: &[u8]) -> Option<bool> {
+    let is_member: fn(&u8) -> bool = match name {
+        b"alpha" => u8::is_ascii_alphabetic,
+        b"digit" => u8::is_ascii_digit,
+        b"alnum" => u8::is_ascii_alphanumeric,
+        b"upper" => u8::is_ascii_uppercase,
+        b"lower" => u8::is_ascii_lowercase,
+        b"space" => |byte| matches!(byte, b'\t'..=b'\r' | b' '),
+        b"blank" => |byte| matches!(byte, b'\t' | b' '),
+        b"punct" => u8::is_ascii_punctuation,
+        b"xdigit" => u8::is_ascii_hexdigit,
+        b"cntrl" => u8::is_ascii_control,
+        b"graph" => u8::is_ascii_graphic,
+        b"print" => |byte| matches!(byte, b' '..=b'~'),
+        _ => return None,
+    };
+    Some(matches!(char, [byte] if is_member(byte)))
 }
 
 /// Returns the number of a character; bytes that are not valid UTF-8 have numbers behind those of
@@ -186,6 +221,13 @@ fn is_in(set: &[u8], char: &[u8], case: Case) -> bool {
     };
     let mut found = false;
     while !rest.is_empty() {
+        if let Some((name, after)) = class(rest) {
+            // As in glibc, a set with an unknown class matches nothing.
+            let Some(is_member) = is_in_class(name, char) else { return false };
+            found |= is_member;
+            rest = after;
+            continue;
+        }
         let low = take_char(&mut rest);
         let high = match rest {
             [b'-', _, ..] => {
@@ -240,6 +282,55 @@ mod tests {
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }
+    }
+
+    /// Compares with what find(1) matches in the C locale.
+    #[test]
+    fn sets_have_the_classes_of_the_c_locale() {
+        let ascii: Vec<char> = (1..128_u8).map(char::from).collect();
+        for (class, count) in [
+            ("alpha", 52),
+            ("digit", 10),
+            ("alnum", 62),
+            ("upper", 26),
+            ("lower", 26),
+            ("space", 6),
+            ("blank", 2),
+            ("punct", 32),
+            ("xdigit", 22),
+            ("cntrl", 32),
+            ("graph", 94),
+            ("print", 95),
+        ] {
+            let counted = |pattern: String| {
+                ascii.iter().filter(|char| matches(&pattern, &char.to_string())).count()
+            };
+            assert_eq!(counted(format!("[[:{class}:]]")), count, "{class}");
+            assert_eq!(counted(format!("[![:{class}:]]")), 127 - count, "{class}");
+            assert_eq!(counted(format!("[^[:{class}:]]")), 127 - count, "{class}");
+            assert!(!matches(&format!("[[:{class}:]]"), "\u{e9}"), "{class}");
+        }
+        for (pattern, text) in [
+            ("*[[:digit:]]", "a1"),
+            ("[[:digit:]_[:upper:]]", "_"),
+            ("[[:digit:]_[:upper:]]", "A"),
+            ("[]a[:digit:]]x", "]x"),
+            ("[[:digit:]-]", "-"),
+            ("[[:]", ":"),
+            ("[[:DIGIT:]x]", "Dx]"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("*[[:digit:]]", "ab"),
+            ("[[:digit:]", "1"),
+            ("[[:none:]]", "n"),
+            ("[![:none:]]", "a"),
+            ("[[::]]", ":"),
+        ] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+        assert!(!is_match(b"[[:upper:]]", b"a", Case::Ignored));
     }
 
     #[test]

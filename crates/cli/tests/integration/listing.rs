@@ -71,6 +71,7 @@ fn quoted_wildcards_match_names_in_the_image() {
     assert_eq!(made.verb("ls -d", &["/*/[bn]*", "/a/.h*"]).good(), "/a/.hidden\n/a/big\n/a/new\n");
     assert_eq!(made.verb("ls -d", &["/a/*/"]).good(), "/a/sub/\n");
     assert_eq!(made.verb("ls", &["*/*/?.txt"]).good(), "a/sub/x.txt\n");
+    assert_eq!(made.verb("ls -d", &["/a/[[:lower:]][^[:space:]]g"]).good(), "/a/big\n");
     assert_says(&made.verb("ls", &["/a/*.none"]).bad(), &["/a/*.none: no such file"]);
     // A name with such characters is that name.
     made.does("truncate -s 0", &["/a/*"]);
@@ -108,6 +109,7 @@ fn find_has_the_predicates_of_findutils() {
     assert_eq!(find(&["-type", "f", "!", "-empty", "!", "!", "-iname", "B*"]), "/a/big");
     made.does("touch", &["/a/-x"]);
     assert_eq!(find(&["-name", "-x"]), "/a/-x");
+    assert_eq!(find(&["-name", "[[:punct:]]*[![:upper:]]", "-type", "f"]), "/a/-x /a/.hidden");
     for refused in [&["(", "-name", "x", ")"][..], &["!", "/a"], &["!"], &["-type", "x"]] {
         let ran = made.verb("find", &[&["/"], refused].concat());
         assert_eq!((ran.code, &ran.stdout[..]), (Some(1), &b""[..]), "{refused:?}");
