@@ -303,6 +303,16 @@ fn df_shows_a_mount() {
     site.judge();
 }
 
+#[test]
+fn du_prints_raw_names_before_nul() {
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    filesystem.root().create(b"a\n\xff", 0o644).unwrap();
+    filesystem.close().unwrap();
+    assert_eq!(made.verb("du -c0", &["/a*"]).stdout, b"0\t/a\n\xff\x000\ttotal\0");
+    assert_eq!(made.verb("du", &["/a*"]).stdout, b"0\t/a\\n\\xff\n");
+}
+
 /// Compares with what du(1) prints in a mount of the same image.
 #[test]
 fn du_shows_what_coreutils_show() {

@@ -61,7 +61,7 @@ pub(crate) struct DuArgs {
     /// Do not descend into other subvolumes
     #[arg(short = 'x', long, visible_alias = "one-subvolume")]
     one_file_system: bool,
-    /// End each line with NUL, not with a newline
+    /// End each line with NUL, not with a newline, and print names as they are
     #[arg(short = '0', long)]
     null: bool,
     /// Print help
@@ -74,15 +74,20 @@ impl RunVerb for DuArgs {
         let failures = ExitStatus::default();
         match session.global.format {
             Format::Text => {
-                let end = if self.null { "\0" } else { "\n" };
                 let mut out = stdout();
-                let mut line = |bytes: u64, path: &dyn std::fmt::Display| -> Result<()> {
-                    Ok(write!(out, "{}\t{path}{end}", self.size(bytes))?)
+                let mut line = |bytes: u64, path: &[u8]| -> Result<()> {
+                    write!(out, "{}\t", self.size(bytes))?;
+                    if self.null {
+                        out.write_all(path)?;
+                        out.write_all(b"\0")?;
+                    } else {
+                        writeln!(out, "{}", Quoted(path))?;
+                    }
+                    Ok(())
                 };
-                let total =
-                    self.each(session, &failures, |bytes, path| line(bytes, &Quoted(path)))?;
+                let total = self.each(session, &failures, &mut line)?;
                 if self.total {
-                    line(total, &"total")?;
+                    line(total, b"total")?;
                 }
                 out.flush()?;
             }
