@@ -327,8 +327,17 @@ fn du_shows_what_coreutils_show() {
     made.does("ln", &["/a/f", "/b/again"]);
     made.does("ln -s", &["a", "/link"]);
     made.does("truncate -s 1G", &["/b/hole"]);
-    let words = ["du", "du -a", "du -s", "du -sc", "du -d 1 -h", "du -ah --si", "du -am", "du -ak"];
-    let paths = [&["."][..], &["a", "b"], &["b", "a"], &["link", "a/f"]];
+    let words = ["du", "du -a", "du -s", "du -sc", "du -d 1 -h", "du -ah --si", "du -am", "du -ak", "du -acl"];
+    let paths = [
+        &["."][..],
+        &["a", "b"],
+        &["b", "a"],
+        &["link", "a/f"],
+        &["a", "a"],
+        &["b/small", "b/small", "b"],
+        &["a", "a/deep"],
+        &["a/deep", "a", "."],
+    ];
     let lines = |text: &str| {
         // The order of the entries of a directory is not that of names.
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();

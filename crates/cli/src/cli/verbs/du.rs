@@ -3,6 +3,8 @@
 //!
 //! 1. A size is that of the blocks that stat(2) shows in Linux, which are whole sectors also if the
 //!    data is inline; a file with several names counts once.
+//! 2. With several paths, every inode counts once: what an earlier path contains is left out of
+//!    later ones.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use userbtrfs::{FileKind, InodeId, Quoted, WalkEntry};
+use userbtrfs::{FileKind, InodeId, Metadata, Quoted, WalkEntry};
 
 use crate::cli::args::Format;
 use crate::cli::output::{JsonList, stdout, with_name};
@@ -58,6 +60,9 @@ pub(crate) struct DuArgs {
     /// Print sizes with a suffix, base 1000
     #[arg(long, overrides_with_all = UNITS)]
     si: bool,
+    /// Count files under each of their names, and under each path
+    #[arg(short = 'l', long)]
+    count_links: bool,
     /// Do not descend into other subvolumes
     #[arg(short = 'x', long, visible_alias = "one-subvolume")]
     one_file_system: bool,
@@ -112,6 +117,21 @@ struct Level {
     bytes: u64,
 }
 
+/// The inodes that were counted.
+struct Seen {
+    /// False if only inodes with several names are remembered, since no other is met again.
+    is_of_all: bool,
+    inodes: HashSet<InodeId>,
+}
+
+impl Seen {
+    /// Adds an inode; returns false if it was counted before.
+    fn add(&mut self, metadata: &Metadata) -> bool {
+        let is_met_again = self.is_of_all || (metadata.nlink > 1 && !metadata.is_dir());
+        !is_met_again || self.inodes.insert(metadata.id)
+    }
+}
+
 /// The walk below one path.
 struct Walk<'a, F> {
     args: &'a DuArgs,
@@ -161,9 +181,10 @@ impl DuArgs {
         failures: &ExitStatus,
         mut show: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let mut seen = HashSet::new();
+        let paths = session.expand(&session.paths_or_start(&self.paths));
+        let mut seen = Seen { is_of_all: paths.len() > 1, inodes: HashSet::new() };
         let mut total = 0_u64;
-        for path in &session.expand(&session.paths_or_start(&self.paths)) {
+        for path in &paths {
             let bytes = path.as_encoded_bytes();
             let mut below = || -> Result<()> {
                 let inode = session.filesystem.lookup_no_follow(bytes)?;
@@ -186,7 +207,12 @@ impl DuArgs {
                     }
                     let named = Quoted(&entry.path).to_string();
                     let counted = self.bytes_of(&entry, &mut seen).and_then(|bytes| {
-                        let Some(bytes) = bytes else { return Ok(()) };
+                        let Some(bytes) = bytes else {
+                            if entry.kind == FileKind::Directory {
+                                entries.skip_dir();
+                            }
+                            return Ok(());
+                        };
                         total = total.saturating_add(bytes);
                         walk.count(entry, bytes)
                     });
@@ -199,11 +225,10 @@ impl DuArgs {
         Ok(total)
     }
 
-    /// Returns the bytes of an entry; `None` if it was counted under another name.
-    fn bytes_of(&self, entry: &WalkEntry, seen: &mut HashSet<InodeId>) -> Result<Option<u64>> {
+    /// Returns the bytes of an entry; `None` if it was counted under another name or path.
+    fn bytes_of(&self, entry: &WalkEntry, seen: &mut Seen) -> Result<Option<u64>> {
         let metadata = entry.inode.metadata()?;
-        let has_names = metadata.nlink > 1 && !metadata.is_dir();
-        if has_names && !seen.insert(metadata.id) {
+        if !self.count_links && !seen.add(&metadata) {
             return Ok(None);
         }
         Ok(Some(if !self.apparent_size && !self.bytes {
