@@ -103,15 +103,25 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{}.{:02}{}", hundredths / 100, hundredths % 100, units[unit])
 }
 
-/// Returns a size in few digits, rounded up, as `ls -h` prints it.
-pub(crate) fn short_size(bytes: u64) -> String {
-    let unit = bytes.max(1).ilog2() / 10;
-    let Some(suffix) = unit.checked_sub(1) else { return bytes.to_string() };
-    let tenths = (u128::from(bytes) * 10).div_ceil(1 << (10 * unit));
-    let suffix = b"KMGTPE"[suffix as usize] as char;
-    match tenths {
-        ..100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
-        _ => format!("{}{suffix}", tenths.div_ceil(10)),
+/// Returns a size in few digits, rounded up, with the suffix of a power of `base`, as `ls -h` and
+/// `du -h` print it.
+pub(crate) fn short_size(bytes: u64, base: u128) -> String {
+    let bytes = u128::from(bytes);
+    let suffixes = if base == 1000 { "kMGTPE" } else { "KMGTPE" };
+    let mut unit = 1;
+    let mut suffix = None;
+    for letter in suffixes.chars() {
+        // What is rounded up to the next unit is shown in that.
+        if bytes.div_ceil(unit) < base {
+            break;
+        }
+        unit *= base;
+        suffix = Some(letter);
+    }
+    let Some(suffix) = suffix else { return bytes.to_string() };
+    match (bytes * 10).div_ceil(unit) {
+        tenths @ ..100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
+        _ => format!("{}{suffix}", bytes.div_ceil(unit)),
     }
 }
 
@@ -144,11 +154,29 @@ mod tests {
         assert_eq!(size(u64::MAX), "16.00EiB");
     }
 
+    /// Compares with what du(1) of coreutils 9.1 prints.
     #[test]
-    fn short_sizes_are_rounded_up() {
-        assert_eq!((short_size(0), short_size(1023)), ("0".into(), "1023".into()));
-        assert_eq!((short_size(1024), short_size(1025)), ("1.0K".into(), "1.1K".into()));
-        assert_eq!((short_size(10 << 20), short_size(u64::MAX)), ("10M".into(), "16E".into()));
+    fn sizes_are_rounded_up_to_few_digits() {
+        for (bytes, binary, decimal) in [
+            (0, "0", "0"),
+            (1023, "1023", "1.1k"),
+            (1024, "1.0K", "1.1k"),
+            (1025, "1.1K", "1.1k"),
+            (1_048_575, "1.0M", "1.1M"),
+            (1_073_741_823, "1.0G", "1.1G"),
+            (512, "512", "512"),
+            (4096, "4.0K", "4.1k"),
+            (12_288, "12K", "13k"),
+            (1_047_552, "1023K", "1.1M"),
+            (1_048_064, "1.0M", "1.1M"),
+            (999_424, "976K", "1.0M"),
+            (10_485_760, "10M", "11M"),
+        ] {
+            assert_eq!(
+                (short_size(bytes, 1024), short_size(bytes, 1000)),
+                (binary.into(), decimal.into())
+            );
+        }
     }
 
     #[test]

@@ -44,6 +44,8 @@ fn ls_sorts_by_name_time_and_size() {
     assert_eq!(list("ls -d"), "/a\n");
     assert!(list("ls -ldh").contains("drwxr-xr-x"));
     assert!(list("ls -lh").contains(" 1.5K "));
+    made.does("truncate -s 1048575", &["/a/big"]);
+    assert!(list("ls -lh").contains(" 1.0M "));
 }
 
 #[test]
@@ -327,7 +329,17 @@ fn du_shows_what_coreutils_show() {
     made.does("ln", &["/a/f", "/b/again"]);
     made.does("ln -s", &["a", "/link"]);
     made.does("truncate -s 1G", &["/b/hole"]);
-    let words = ["du", "du -a", "du -s", "du -sc", "du -d 1 -h", "du -ah --si", "du -am", "du -ak", "du -acl"];
+    let words = [
+        "du",
+        "du -a",
+        "du -s",
+        "du -sc",
+        "du -d 1 -h",
+        "du -ah --si",
+        "du -am",
+        "du -ak",
+        "du -acl",
+    ];
     let paths = [
         &["."][..],
         &["a", "b"],

@@ -52,7 +52,7 @@ pub(in crate::cli) fn run(global: &Global, args: &DfArgs, mount: &Path) -> Resul
         print_json("df", &with_name(document, "target", mount.as_os_str().as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown = |bytes| if args.raw { u64::to_string(&bytes) } else { short_size(bytes) };
+    let shown = |bytes| if args.raw { u64::to_string(&bytes) } else { short_size(bytes, 1024) };
     let total = u128::from(used) + u128::from(available);
     let percent = (u128::from(used) * 100).div_ceil(total.max(1));
     let source = Quoted(&source).to_string();

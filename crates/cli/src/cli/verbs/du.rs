@@ -19,7 +19,7 @@ use crate::cli::args::Format;
 use crate::cli::output::{JsonList, stdout, with_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
-use crate::cli::text::{in_sectors, shown};
+use crate::cli::text::{in_sectors, short_size, shown};
 
 /// The options that choose a unit: the last one has effect.
 const UNITS: [&str; 5] = ["bytes", "kilobytes", "megabytes", "human_readable", "si"];
@@ -245,52 +245,9 @@ impl DuArgs {
         match () {
             () if self.bytes => bytes.to_string(),
             () if self.megabytes => bytes.div_ceil(1 << 20).to_string(),
-            () if self.human_readable => human(bytes, 1024),
-            () if self.si => human(bytes, 1000),
+            () if self.human_readable => short_size(bytes, 1024),
+            () if self.si => short_size(bytes, 1000),
             () => bytes.div_ceil(1 << 10).to_string(),
-        }
-    }
-}
-
-/// Returns a size in few digits, rounded up, with the suffix of a power of `base`.
-fn human(bytes: u64, base: u128) -> String {
-    let bytes = u128::from(bytes);
-    let suffixes = if base == 1000 { "kMGTPE" } else { "KMGTPE" };
-    let mut unit = 1;
-    let mut suffix = None;
-    for letter in suffixes.chars() {
-        // What is rounded up to the next unit is shown in that.
-        if bytes.div_ceil(unit) < base {
-            break;
-        }
-        unit *= base;
-        suffix = Some(letter);
-    }
-    let Some(suffix) = suffix else { return bytes.to_string() };
-    match (bytes * 10).div_ceil(unit) {
-        tenths @ ..100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
-        _ => format!("{}{suffix}", bytes.div_ceil(unit)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Compares with what du(1) of coreutils 9.1 prints.
-    #[test]
-    fn sizes_are_rounded_up_to_few_digits() {
-        for (bytes, binary, decimal) in [
-            (0, "0", "0"),
-            (512, "512", "512"),
-            (4096, "4.0K", "4.1k"),
-            (12_288, "12K", "13k"),
-            (1_047_552, "1023K", "1.1M"),
-            (1_048_064, "1.0M", "1.1M"),
-            (999_424, "976K", "1.0M"),
-            (10_485_760, "10M", "11M"),
-        ] {
-            assert_eq!((human(bytes, 1024), human(bytes, 1000)), (binary.into(), decimal.into()));
         }
     }
 }

@@ -197,7 +197,7 @@ fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -
         FileKind::CharDevice | FileKind::BlockDevice => {
             format!("{}, {}", metadata.device.0, metadata.device.1)
         }
-        _ if args.human_readable => text::short_size(metadata.size),
+        _ if args.human_readable => text::short_size(metadata.size, 1024),
         _ => metadata.size.to_string(),
     };
     let Metadata { nlink, uid, gid, modified, .. } = metadata;
