@@ -69,7 +69,7 @@ const DOCUMENTS: [Document; 3] = [
 ];
 
 /// Runs the verb. `command` is the definition of the command line.
-pub(crate) fn run(verb: &GenerateVerb, mut command: Command) -> Result<ExitCode> {
+pub(crate) fn run(verb: &GenerateVerb, command: Command) -> Result<ExitCode> {
     match verb {
         GenerateVerb::Man { dir, docs } => {
             fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
@@ -82,11 +82,29 @@ pub(crate) fn run(verb: &GenerateVerb, mut command: Command) -> Result<ExitCode>
         }
         GenerateVerb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut command, NAME, &mut script);
+            clap_complete::generate(*shell, &mut without_hidden(&command), NAME, &mut script);
             stdout().write_all(&script)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a command with the names and texts of another one, without its hidden subcommands and
+/// arguments, which completions would have.
+fn without_hidden(command: &Command) -> Command {
+    // The parser takes only names that are never freed; the process ends after this.
+    let leak = |text: &str| -> &'static str { text.to_owned().leak() };
+    let mut shown = Command::new(leak(command.get_name()))
+        .about(command.get_about().cloned().unwrap_or_default())
+        .visible_aliases(command.get_visible_aliases().map(leak))
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .disable_help_subcommand(command.is_disable_help_subcommand_set())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()))
+        .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()).map(without_hidden));
+    if let Some(version) = command.get_version() {
+        shown = shown.version(leak(version));
+    }
+    shown
 }
 
 /// Writes the pages of a document: one, and a reference to it by each further name.

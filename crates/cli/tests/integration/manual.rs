@@ -167,3 +167,14 @@ fn an_unknown_word_is_not_taken_for_one_that_differs() {
         assert_says(&run(words.split(' ')).stderr, &["tip: ", tip]);
     }
 }
+
+#[test]
+fn completions_have_no_hidden_options() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(["generate", "completions", shell]).good();
+        assert!(script.contains("one-file-system") && script.contains("no-log-replay"), "{shell}");
+        for hidden in ["raw-names", "as-progs", "not-name"] {
+            assert!(!script.contains(hidden), "{shell}: {hidden}");
+        }
+    }
+}
