@@ -55,7 +55,12 @@ impl<'a> Draft<'a> {
             top_level: Uuid::new_v4(),
         };
         let device_bytes = device_len - device_len % u64::from(SECTOR_SIZE);
-        let chunks = layout::chunks(options, device_bytes, ids.device)?;
+        let chunks =
+            layout::chunks(options, device_bytes, ids.device).map_err(|error| match error {
+                // The size that the caller knows, not that in whole sectors.
+                MkfsError::TooSmall { need, .. } => MkfsError::TooSmall { need, have: device_len },
+                other => other,
+            })?;
         let places = Vec::new();
         let mut draft =
             Self { options, ids, now: SystemTime::now().into(), device_bytes, chunks, places };

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The minimum number of letters at the start of a word that is meant by them.
 const PREFIX_MIN: usize = 4;
@@ -23,6 +23,8 @@ const TIPS: [(ContextKind, ContextKind); 3] = [
 /// 1. The tip to pass a word that looks like an option as a value names a path that begins with a
 ///    dash, where nearly always the option does not exist.
 /// 2. The tip that another word exists helps only if that is nearly the same word.
+///
+/// An unknown option is named as it was typed.
 pub(crate) fn without_misleading(
     mut error: clap::Error,
     command: &mut Command,
@@ -34,6 +36,17 @@ pub(crate) fn without_misleading(
         if !tips.is_empty() {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
+    }
+    let verb = verb_of(command, words);
+    if let Some(mut unknown) = unknown_option(&error, verb) {
+        unknown.insert(ContextKind::Usage, ContextValue::StyledStr(verb.render_usage()));
+        return unknown;
+    }
+    if verb.get_name() == "find"
+        && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg)
+        && let Some(word) = whole_word(typed, words)
+    {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(word));
     }
     for (invalid, tip) in TIPS {
         let Some(ContextValue::String(typed)) = error.get(invalid).cloned() else { continue };
@@ -93,6 +106,11 @@ fn differences(one: &str, other: &str) -> usize {
 
 /// Returns the usage of the verb that `words` name.
 fn usage(command: &mut Command, words: &[OsString]) -> StyledStr {
+    verb_of(command, words).render_usage()
+}
+
+/// Returns the definition of the verb that `words` name.
+pub(crate) fn verb_of<'a>(command: &'a mut Command, words: &[OsString]) -> &'a mut Command {
     command.build();
     let mut verb = command;
     for word in words {
@@ -100,7 +118,31 @@ fn usage(command: &mut Command, words: &[OsString]) -> StyledStr {
             verb = verb.find_subcommand_mut(word).expect("it was found");
         }
     }
-    verb.render_usage()
+    verb
+}
+
+/// Returns the word in which the parser found an unknown option of one letter. The options of
+/// `find` have long names after one dash.
+fn whole_word(typed: &str, words: &[OsString]) -> Option<String> {
+    let letter = typed.strip_prefix('-').filter(|rest| rest.chars().count() == 1)?;
+    let words = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    let mut long = words.filter(|word| word.len() > 2 && !word.starts_with("--"));
+    let word = long.find(|word| word.strip_prefix('-').is_some_and(|it| it.contains(letter)))?;
+    Some(word.to_owned())
+}
+
+/// Returns the error that an option is unknown if the parser took it for the mode of `chmod`, which
+/// may begin with a dash.
+fn unknown_option(error: &clap::Error, verb: &Command) -> Option<clap::Error> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    if verb.get_name() != "chmod" || !value.starts_with('-') {
+        return None;
+    }
+    let mut unknown = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(verb);
+    unknown.insert(ContextKind::InvalidArg, ContextValue::String(value.clone()));
+    Some(unknown)
 }
 
 #[cfg(test)]

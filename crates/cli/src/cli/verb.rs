@@ -194,8 +194,14 @@ pub(crate) fn parse<P: Parser>(
     image: &str,
 ) -> Result<P, clap::Error> {
     let mut command = with_usages(P::command(), program, image).args_override_self(true);
-    let words = with_options(words.into_iter().collect(), !program.is_empty())
-        .map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+    let words: Vec<_> = words.into_iter().collect();
+    let words = match with_options(words.clone(), !program.is_empty()) {
+        Ok(words) => words,
+        Err(message) => {
+            let verb = tips::verb_of(&mut command, &words);
+            return Err(verb.error(ErrorKind::ValueValidation, message));
+        }
+    };
     let matches = command.try_get_matches_from_mut(&words);
     let mut matches =
         matches.map_err(|error| tips::without_misleading(error, &mut command, &words))?;

@@ -195,6 +195,11 @@ fn touch_creates_files_and_sets_times() {
     assert_eq!(times("/f"), ((1_577_934_245, 0), (1_609_455_600, 0)));
     made.does("touch -d @-0.5", &["/new"]);
     assert_eq!(times("/new").1, (-1, 500_000_000));
+    for (date, least) in [("-1 day", 86_400), ("-2 hours", 7200)] {
+        made.does("touch", &["-d", date, "/new"]);
+        let age = userbtrfs::now().sec - times("/new").1.0;
+        assert!((least..least + 3600).contains(&age), "{date}: {age}");
+    }
     made.does("touch -r /f", &["/new"]);
     assert_eq!(times("/new"), times("/f"));
     made.does("ln -s", &["f", "/link"]);

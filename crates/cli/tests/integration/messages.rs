@@ -84,6 +84,40 @@ fn mount_that_uses_an_image_is_named() {
     site.judge();
 }
 
+#[test]
+fn sizes_that_are_refused_are_named() {
+    let made = Made::new();
+    let text = made.at("text");
+    fs::write(&text, "hello\n").unwrap();
+    assert_says(&verb("mkfs -f", &text, &[]).bad(), &["6 bytes are too small"]);
+    let image = made.image();
+    let image = image.to_str().unwrap();
+    for size in ["abc", ".5G", "+", "0"] {
+        let said = run(["filesystem", "resize", size, image]).bad();
+        assert_says(&said, &[&format!("unable to resize '{image}': {size}: not a valid size")]);
+    }
+    let said = run(["filesystem", "resize", "x:1G", image]).bad();
+    assert_says(&said, &["x:1G: not a valid device id"]);
+}
+
+#[test]
+fn options_that_are_refused_are_named_with_the_usage_of_the_verb() {
+    let made = Made::new();
+    for (words, rest, parts) in [
+        ("find", &["!"][..], &["'!' must be followed by", "Usage: userbtrfs find "][..]),
+        ("find", &["(", "-name", "x", ")"], &["'(' is not supported", "Usage: userbtrfs find "]),
+        ("find", &["-size", "+1"], &["unexpected argument '-size' found"]),
+        ("find", &["-name", "x", "-wholename", "y"], &["unexpected argument '-wholename' found"]),
+        ("ls", &["-lZ"], &["unexpected argument '-Z' found"]),
+        ("chmod", &["-c", "700", "f"], &["unexpected argument '-c' found", "userbtrfs chmod "]),
+        ("chmod", &["u+q", "f"], &["'u+q'", "not a mode"]),
+    ] {
+        let ran = made.verb(words, rest);
+        assert_eq!(ran.code, Some(1), "{words} {rest:?}");
+        assert_says(&ran.stderr, parts);
+    }
+}
+
 /// A user is told how to get a filesystem in which that user can write.
 #[test]
 fn mkfs_of_a_user_names_the_option_for_the_owner() {

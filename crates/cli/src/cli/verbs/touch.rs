@@ -30,7 +30,7 @@ pub(crate) struct TouchArgs {
     #[arg(short = 'c', long)]
     no_create: bool,
     /// Set this time, such as @SECONDS, "2024-05-06 07:08" or "2 days ago"
-    #[arg(short, long, value_name = "TIME", group = "source")]
+    #[arg(short, long, value_name = "TIME", group = "source", allow_hyphen_values = true)]
     date: Option<String>,
     /// Set this time
     #[arg(short = 't', value_name = "[[CC]YY]MMDDhhmm[.ss]", group = "source")]

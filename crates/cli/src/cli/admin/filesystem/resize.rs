@@ -9,11 +9,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::io::Errno;
 use serde_json::json;
 use userbtrfs::mount::control::{self, AskError};
-use userbtrfs::{Filesystem, ImageLength};
+use userbtrfs::{Error, Filesystem, ImageLength};
 
 use crate::cli::admin::mounted::watched_answer_at;
 use crate::cli::args::{Format, Global, WriteArgs};
@@ -105,9 +105,11 @@ pub(in crate::cli) fn resize(
     let device = filesystem.superblock().device.clone();
     let old = device.total_bytes;
     let length = if manner.as_progs { ImageLength::Keep } else { ImageLength::Follow };
-    let resized =
-        filesystem.parse_size(&wanted).and_then(|wanted| filesystem.resize(wanted, length));
-    let new = match resized {
+    let parsed = match filesystem.parse_size(&wanted) {
+        Err(Error::Invalid(what)) if !manner.as_progs => bail!("{text}: not a valid {what}"),
+        parsed => parsed,
+    };
+    let new = match parsed.and_then(|wanted| filesystem.resize(wanted, length)) {
         Err(error) if manner.as_progs => return Err(as_progs(&error)),
         resized => resized?,
     };
