@@ -7,6 +7,7 @@
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
+use std::fmt::{self, Display, Formatter};
 use std::io::{IsTerminal as _, stderr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -105,7 +106,8 @@ pub(in crate::cli) fn watch<T>(
                     Total::Polled(total) => total(),
                     _ => total.get().copied().flatten(),
                 };
-                status_line::show(&samples.line(watched.name, started.elapsed(), now, total));
+                let line = samples.line(watched.name, started.elapsed(), now, total);
+                status_line::show(&line.fitted(status_line::width()));
             };
             draw();
             while is_done.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -248,7 +250,7 @@ struct Samples(VecDeque<(Duration, Amount)>);
 
 impl Samples {
     /// Returns the line at a time since the start.
-    fn line(&mut self, name: &str, at: Duration, now: Amount, total: Option<Amount>) -> String {
+    fn line(&mut self, name: &str, at: Duration, now: Amount, total: Option<Amount>) -> Line {
         while self.0.front().is_some_and(|(first, _)| at.saturating_sub(*first) > WINDOW) {
             self.0.pop_front();
         }
@@ -261,27 +263,66 @@ impl Samples {
             per_second(grown, time)
         };
         let total = total.unwrap_or_default();
-        let mut parts = vec![format!("{name} {}", clock(at))];
-        parts.extend(now.files.map(|files| of(Counted(files, "file"), total.files)));
-        let bytes = total.bytes.map(text::size);
-        parts.extend(now.bytes.map(|done| of(text::size(done), bytes)));
+        let files = now.files.map(|files| of(Counted(files, "file"), total.files));
+        let total_bytes = total.bytes.map(text::size);
+        let bytes = now.bytes.map(|done| of(text::size(done), total_bytes));
         let by_bytes = now.bytes.filter(|bytes| *bytes > 0 || total.bytes > Some(0));
         let [done, all, rate] = if by_bytes.is_some() {
             [now.bytes, total.bytes, rate(|amount| amount.bytes)]
         } else {
             [now.files, total.files, rate(|amount| amount.files)]
         };
-        parts.extend(rate.map(|rate| match by_bytes {
+        let left = || time_left(all?.checked_sub(done?)?, rate?);
+        let left = left().map(|left| format!("about {} left", clock(left)));
+        let rate = rate.map(|rate| match by_bytes {
             Some(_) => format!("{}/s", text::size(rate)),
             None => format!("{rate}/s"),
-        }));
-        let left = || time_left(all?.checked_sub(done?)?, rate?);
-        parts.extend(left().map(|left| format!("about {} left", clock(left))));
-        parts.join(", ")
+        });
+        Line { name: Some(format!("{name} {}", clock(at))), files, bytes, rate, left }
     }
 }
 
-fn of(done: impl std::fmt::Display, total: Option<impl std::fmt::Display>) -> String {
+/// The parts of a line, those that are known.
+#[derive(Clone)]
+struct Line {
+    /// The name of the work, and the time since its start.
+    name: Option<String>,
+    files: Option<String>,
+    bytes: Option<String>,
+    rate: Option<String>,
+    /// The estimate of the time that is left.
+    left: Option<String>,
+}
+
+impl Line {
+    /// Returns the line in at most `width` characters, as far as that is possible without cutting
+    /// the estimate: the rate, which follows from the others, is left out first.
+    fn fitted(mut self, width: usize) -> String {
+        let least_useful: [fn(&mut Self) -> &mut Option<String>; 4] =
+            [|it| &mut it.rate, |it| &mut it.files, |it| &mut it.bytes, |it| &mut it.name];
+        for part in least_useful {
+            let is_last = self.parts().count() == 1;
+            if is_last || self.to_string().chars().count() <= width {
+                break;
+            }
+            *part(&mut self) = None;
+        }
+        self.to_string()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &str> {
+        let parts = [&self.name, &self.files, &self.bytes, &self.rate, &self.left];
+        parts.into_iter().flatten().map(String::as_str)
+    }
+}
+
+impl Display for Line {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts().collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn of(done: impl Display, total: Option<impl Display>) -> String {
     total.map_or_else(|| done.to_string(), |total| format!("{done} of {total}"))
 }
 
@@ -317,18 +358,50 @@ mod tests {
         Amount { files: Some(files), bytes: Some(bytes) }
     }
 
+    /// Returns a line on a wide terminal.
+    fn shown(
+        samples: &mut Samples,
+        name: &str,
+        at: Duration,
+        now: Amount,
+        total: Option<Amount>,
+    ) -> String {
+        samples.line(name, at, now, total).to_string()
+    }
+
+    #[test]
+    fn narrow_line_keeps_the_estimate() {
+        let mut samples = Samples::default();
+        let total = Some(amount(921, 4926 * MIB));
+        let line = samples.line("copying", Duration::from_secs(4), amount(31, 1230 * MIB), total);
+        let whole =
+            "copying 0:04, 31 files of 921, 1.20GiB of 4.81GiB, 307.50MiB/s, about 0:12 left";
+        assert_eq!(whole.len(), 79);
+        for (width, expected) in [
+            (79, whole),
+            (78, "copying 0:04, 31 files of 921, 1.20GiB of 4.81GiB, about 0:12 left"),
+            (60, "copying 0:04, 1.20GiB of 4.81GiB, about 0:12 left"),
+            (40, "copying 0:04, about 0:12 left"),
+            (20, "about 0:12 left"),
+        ] {
+            assert_eq!(line.clone().fitted(width), expected);
+        }
+        let unknown = samples.line("copying", Duration::from_secs(5), amount(31, MIB), None);
+        assert_eq!(unknown.fitted(5), "copying 0:05");
+    }
+
     #[test]
     fn line_has_the_rate_and_the_time_left() {
         let mut samples = Samples::default();
         let at = Duration::from_secs;
-        let line = samples.line("copying", at(2), amount(1, 4 * MIB), None);
+        let line = shown(&mut samples, "copying", at(2), amount(1, 4 * MIB), None);
         assert_eq!(line, "copying 0:02, 1 file, 4.00MiB, 2.00MiB/s");
         let total = Some(amount(90, 240 * MIB));
-        let line = samples.line("copying", at(4), amount(3, 24 * MIB), total);
+        let line = shown(&mut samples, "copying", at(4), amount(3, 24 * MIB), total);
         let expected = "copying 0:04, 3 files of 90, 24.00MiB of 240.00MiB, 10.00MiB/s, \
                         about 0:21 left";
         assert_eq!(line, expected);
-        let line = samples.line("copying", at(60), amount(3, 24 * MIB), total);
+        let line = shown(&mut samples, "copying", at(60), amount(3, 24 * MIB), total);
         assert!(line.ends_with("0.00B/s") || line.contains("KiB/s"), "{line}");
     }
 
@@ -345,7 +418,7 @@ mod tests {
         }
         for second in 101..=120 {
             let now = amount(0, 10_000 * MIB + MIB * (second - 100));
-            let line = samples.line("copying", Duration::from_secs(second), now, None);
+            let line = shown(&mut samples, "copying", Duration::from_secs(second), now, None);
             assert_eq!(line.ends_with(", 1.00MiB/s"), second >= 110, "{second}: {line}");
         }
     }
@@ -354,10 +427,16 @@ mod tests {
     fn work_without_bytes_is_counted_by_files() {
         let mut samples = Samples::default();
         let files = |files| Amount { files: Some(files), bytes: None };
-        let line = samples.line("removing", Duration::from_secs(2), files(10), Some(files(40)));
-        assert_eq!(line, "removing 0:02, 10 files of 40, 5/s, about 0:06 left");
         let line =
-            Samples::default().line("closing", Duration::from_secs(3), Amount::default(), None);
+            shown(&mut samples, "removing", Duration::from_secs(2), files(10), Some(files(40)));
+        assert_eq!(line, "removing 0:02, 10 files of 40, 5/s, about 0:06 left");
+        let line = shown(
+            &mut Samples::default(),
+            "closing",
+            Duration::from_secs(3),
+            Amount::default(),
+            None,
+        );
         assert_eq!(line, "closing 0:03");
     }
 
@@ -376,7 +455,8 @@ mod tests {
 
     #[test]
     fn total_that_is_exceeded_leaves_no_time() {
-        let line = Samples::default().line(
+        let line = shown(
+            &mut Samples::default(),
             "copying",
             Duration::from_secs(1),
             amount(9, 9 * MIB),

@@ -16,11 +16,16 @@ const CLEAR: &str = "\r\x1b[K";
 /// True while the line is on the terminal.
 static IS_SHOWN: Mutex<bool> = Mutex::new(false);
 
-/// Shows a line in place of the one before.
-pub(in crate::cli) fn show(line: &str) {
+/// Returns the maximum number of characters in the line.
+pub(in crate::cli) fn width() -> usize {
     let columns = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
     let columns = if columns == 0 { COLUMNS } else { columns };
-    let line: String = line.chars().take(columns - 1).collect();
+    columns - 1
+}
+
+/// Shows a line in place of the one before.
+pub(in crate::cli) fn show(line: &str) {
+    let line: String = line.chars().take(width()).collect();
     let mut is_shown = IS_SHOWN.lock().expect("no holder panics");
     // An error of stderr cannot be reported.
     let _ = write!(stderr(), "{CLEAR}{line}");
