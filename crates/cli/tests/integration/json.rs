@@ -60,6 +60,50 @@ fn names_that_are_no_text_have_their_bytes_in_every_verb() {
 }
 
 #[test]
+fn properties_are_listed_as_documents() {
+    let made = Made::new();
+    let names = |words: &str| {
+        let found = document(&made, words, &[b"/"])["property-list"].take();
+        let rows = found.as_array().unwrap().iter();
+        assert!(rows.clone().all(|row| row["description"].is_string()), "{found}");
+        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("property list"), "ro");
+    assert_eq!(names("property list -t any"), "ro label compression");
+    made.does("filesystem label", &["x"]);
+    let got = document(&made, "property get -t any", &[b"/"])["property-get"].take();
+    assert_eq!(got, json!({ "ro": false, "label": "x", "compression": null }));
+}
+
+#[test]
+fn attributes_have_one_form_in_stat_and_getfattr() {
+    let made = Made::new();
+    made.does("truncate -s 0", &["/f"]);
+    for (name, value) in [("user.text", "a b"), ("user.bytes", "0x00ff")] {
+        made.does("setfattr", &["-n", name, "-v", value, "/f"]);
+    }
+    let by_name = |mut found: Value| {
+        let mut all = std::mem::take(found["xattrs"].as_array_mut().unwrap());
+        all.sort_by_key(|it| it["name"].to_string());
+        all
+    };
+    let stat = by_name(document(&made, "stat", &[b"/f"])["stat"][0].take());
+    assert_eq!(stat[0], json!({ "name": "user.bytes", "value": "0sAP8=" }));
+    assert_eq!(stat, by_name(document(&made, "getfattr", &[b"/f"])["getfattr"][0].take()));
+}
+
+#[test]
+fn dumps_escape_bytes_that_are_no_text() {
+    let made = Made::new();
+    ran(&made, "mkdir", &[b"/a\xff"]);
+    let tree = ran(&made, "--format json dump tree", &[]);
+    assert!(tree.contains(r#""name":"a\\xff""#) && tree.contains(r#""name_hex":"61ff""#), "{tree}");
+    ran(&made, "filesystem label", &[b"l\xfe"]);
+    let dumped = document(&made, "dump super", &[])["dump-super"]["superblock"].take();
+    assert_eq!((&dumped["label"], &dumped["label_hex"]), (&json!(r"l\xfe"), &json!("6cfe")));
+}
+
+#[test]
 fn dedupe_prints_a_document() {
     let made = Made::new();
     std::fs::write(made.at("content"), pattern(8192)).unwrap();

@@ -201,16 +201,18 @@ impl Record {
         self.silent(name, value)
     }
 
-    /// Adds a name or other bytes; JSON has them in hexadecimal, too, if they are not UTF-8.
+    /// Adds a name or other bytes. If they are not UTF-8, JSON has them escaped, as the text has,
+    /// and in hexadecimal.
     pub(super) fn bytes(&mut self, label: &str, name: &str, bytes: &[u8]) -> &mut Self {
         self.words(label);
         if let Self::Text(_) = self {
             return self.words(&Quoted(bytes).to_string());
         }
-        self.silent(name, &&*String::from_utf8_lossy(bytes));
         match std::str::from_utf8(bytes) {
-            Ok(_) => self,
-            Err(_) => self.silent(&format!("{name}_hex"), &&*HEXLOWER.encode(bytes)),
+            Ok(text) => self.silent(name, &text),
+            Err(_) => self
+                .silent(name, &&*Quoted(bytes).to_string())
+                .silent(&format!("{name}_hex"), &&*HEXLOWER.encode(bytes)),
         }
     }
 
@@ -291,7 +293,7 @@ mod tests {
     fn json_has_each_value_under_its_name() {
         let expected = json!({
             "number": 7,
-            "names": [{ "name": "a\n" }, { "name": "\u{fffd}", "name_hex": "ff" }],
+            "names": [{ "name": "a\n" }, { "name": r"\xff", "name_hex": "ff" }],
             "inner": { "mode": 1, "hidden": 2 },
         });
         assert_eq!(described(Format::Json).into_json(), expected);

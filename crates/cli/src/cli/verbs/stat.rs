@@ -14,6 +14,7 @@ use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text;
 use crate::cli::text::shown;
+use crate::cli::verbs::encoding::encode;
 use crate::cli::verbs::ls::describe;
 use crate::cli::verbs::stat_format::Template;
 
@@ -159,7 +160,7 @@ fn document(path: &[u8], inode: &Inode) -> Result<Value> {
     let xattrs = inode.xattrs()?;
     document["xattrs"] = xattrs
         .iter()
-        .map(|(name, value)| with_name(json!({ "value": text::hex(value) }), "name", name))
+        .map(|(name, value)| with_name(json!({ "value": encode(value) }), "name", name))
         .collect();
     document["extents"] = extents(&metadata, inode)?.iter().map(extent_document).collect();
     Ok(document)

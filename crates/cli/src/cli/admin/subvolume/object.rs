@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
-use serde_json::json;
+use serde_json::{Value, json};
 use userbtrfs::mount::control;
 use userbtrfs::{Error, Filesystem, Inode, SubvolumeInfo, XattrMode};
 
 use super::mounted;
 use crate::cli::admin::mounted::{answer_at, request_at};
 use crate::cli::args::{Format, Global};
-use crate::cli::output::{stdout, write_json};
+use crate::cli::output::{print_json, stdout, with_name_if_any, write_json};
 use crate::cli::text::shown;
 
 /// The attribute that holds the property `compression`.
@@ -199,6 +199,19 @@ impl Property {
             Self::Compression => Ok(object.compression()?.map_or(Vec::new(), |it| line(&it))),
         }
     }
+
+    /// Adds the property to a JSON object; `null` if it is not set.
+    fn add_to(self, mut document: Value, object: &dyn Object) -> Result<Value> {
+        let value = match self {
+            Self::ReadOnly => {
+                document[self.name()] = json!(object.read_only()? == b"ro=true\n");
+                return Ok(document);
+            }
+            Self::Label => Some(object.label()?),
+            Self::Compression => object.compression()?,
+        };
+        Ok(with_name_if_any(document, self.name(), value.as_deref()))
+    }
 }
 
 /// Returns the property of an object with a name.
@@ -213,11 +226,24 @@ pub(super) fn named(name: &OsStr, kind: Kind, object: &dyn Object) -> Result<Pro
 }
 
 /// Prints a property of an object, or all.
-pub(super) fn get(object: &dyn Object, kind: Kind, name: Option<&OsStr>) -> Result<ExitCode> {
+pub(super) fn get(
+    global: &Global,
+    object: &dyn Object,
+    kind: Kind,
+    name: Option<&OsStr>,
+) -> Result<ExitCode> {
     let properties = match name {
         Some(name) => vec![named(name, kind, object)?],
         None => ALL.into_iter().filter(|property| property.is_of(kind, object)).collect(),
     };
+    if global.format == Format::Json {
+        let document = properties
+            .into_iter()
+            .try_fold(json!({}), |document, property| property.add_to(document, object))
+            .with_context(|| object.name())?;
+        print_json("property-get", &document)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut out = stdout();
     for property in properties {
         out.write_all(&property.line(object).with_context(|| object.name())?)?;
@@ -227,9 +253,18 @@ pub(super) fn get(object: &dyn Object, kind: Kind, name: Option<&OsStr>) -> Resu
 }
 
 /// Lists the properties of an object.
-pub(super) fn list(object: &dyn Object, kind: Kind) -> Result<ExitCode> {
+pub(super) fn list(global: &Global, object: &dyn Object, kind: Kind) -> Result<ExitCode> {
+    let properties = ALL.into_iter().filter(|property| property.is_of(kind, object));
+    if global.format == Format::Json {
+        let one = |property: Property| {
+            let description = property.description();
+            json!({ "name": property.name(), "description": description })
+        };
+        print_json("property-list", &properties.map(one).collect())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut out = stdout();
-    for property in ALL.into_iter().filter(|property| property.is_of(kind, object)) {
+    for property in properties {
         writeln!(out, "{:<20}{}", property.name(), property.description())?;
     }
     out.flush()?;

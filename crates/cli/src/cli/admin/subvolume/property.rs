@@ -97,7 +97,8 @@ fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
         refuse_options(&args.root)?;
         ensure!(args.words.len() < 2, "{}: too many arguments for a mount", first.display());
         if kind != Kind::Subvolume {
-            return object::get(&InMount(first), kind, args.words.first().map(AsRef::as_ref));
+            let name = args.words.first().map(AsRef::as_ref);
+            return object::get(global, &InMount(first), kind, name);
         }
         check_name(args.words.first())?;
         return mounted::property_get(global, first);
@@ -106,7 +107,7 @@ fn get(global: &Global, args: &GetArgs) -> Result<ExitCode> {
     if kind != Kind::Subvolume {
         let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
         let object = InImage::at(&filesystem, path)?;
-        return object::get(&object, kind, rest.first().map(AsRef::as_ref));
+        return object::get(global, &object, kind, rest.first().map(AsRef::as_ref));
     }
     check_name(rest.first())?;
     print(global, &args.root, |out, filesystem| {
@@ -176,10 +177,10 @@ fn list(global: &Global, args: &ListArgs) -> Result<ExitCode> {
     let kind = args.kind.kind;
     let Some(path) = &args.path else {
         refuse_options(&args.root)?;
-        return object::list(&InMount(&args.root.image.image), kind);
+        return object::list(global, &InMount(&args.root.image.image), kind);
     };
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
-    object::list(&InImage::at(&filesystem, path)?, kind)
+    object::list(global, &InImage::at(&filesystem, path)?, kind)
 }
 
 fn read_only(value: &OsStr) -> Result<bool> {
