@@ -58,7 +58,7 @@ fn block_device_works_as_an_image_file() {
     for (name, length) in [("big", BIG), ("small", SMALL)] {
         assert!(fs::read(at("out").join(name)).unwrap() == pattern(length), "{name}");
     }
-    assert_says(&on("df", &[]), &["Data, single: total=", "used=40.09MiB"]);
+    assert_says(&on("df", &[]), &["Data, single: total=", "used=40.10MiB"]);
     assert_says(&on("stat", &["/tree/small"]), &["100000"]);
     let full = allocated(&below);
     on("rm --discard", &["/tree/big"]);
