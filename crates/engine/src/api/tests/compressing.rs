@@ -258,13 +258,15 @@ fn small_files_are_stored_inline_if_their_compressed_bytes_fit() {
             assert!(is_inline(&file), "{method} {size}");
             assert!(file.read_all().unwrap() == content(size), "{method} {size}");
         }
+        // Linux asks LZO for no gain of a small file.
+        let given_up = if method == "lzo" { InodeFlags::empty() } else { InodeFlags::NOCOMPRESS };
         // The zeros behind the end make it look compressible, as in Linux.
         let noise = lab.write("noise", &pattern(5, 2500));
         assert!(!is_inline(&noise));
-        assert_eq!(lab.flags("noise"), InodeFlags::NOCOMPRESS);
+        assert_eq!(lab.flags("noise"), given_up);
         let tiny = lab.write("tiny", b"hello\n");
         assert!(is_inline(&tiny));
-        assert_eq!(lab.flags("tiny"), InodeFlags::NOCOMPRESS);
+        assert_eq!(lab.flags("tiny"), given_up);
         lab.write("full", &pattern(5, 4096));
         assert_eq!(lab.flags("full"), InodeFlags::empty(), "there was no attempt");
         drop((noise, tiny));
