@@ -81,11 +81,11 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
 /// Looks up `name` in a directory.
 pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
     check_directory(nodes, dir)?;
-    if dir.number == EMPTY_DIR {
-        return Err(Error::NotFound);
-    }
     if name.len() > NAME_LEN_MAX {
         return Err(Error::NameTooLong);
+    }
+    if dir.number == EMPTY_DIR {
+        return Err(Error::NotFound);
     }
     if name.contains(&0) {
         return Err(Error::BadName(name.to_vec()));

@@ -128,3 +128,20 @@ fn replaced_name_always_resolves() {
     drop((root, dirs));
     lab.close();
 }
+
+/// In a snapshot an empty directory takes the place of an inner subvolume. Random operations found
+/// that any name was only missing there.
+#[test]
+fn name_that_is_too_long_is_refused_in_place_of_an_inner_subvolume_too() {
+    let lab = Lab::new();
+    let outer = lab.fs.root().create_subvolume(b"outer", 0o755).unwrap();
+    outer.create_subvolume(b"inner", 0o755).unwrap();
+    let id = outer.inode().id().subvolume;
+    lab.fs.root().snapshot(b"copy", id, false).unwrap();
+    let lookup = |name: String| lab.fs.lookup(format!("/copy/inner/{name}")).map(drop);
+    assert!(matches!(lookup("x".repeat(255)), Err(Error::NotFound)));
+    assert!(matches!(lookup("x".repeat(256)), Err(Error::NameTooLong)));
+    let dir = lab.fs.open_dir("/copy/inner").unwrap();
+    assert!(matches!(dir.lookup("x".repeat(256).as_bytes()), Err(Error::NameTooLong)));
+    lab.close();
+}

@@ -76,6 +76,9 @@ pub(crate) struct NamesToLog {
 
 /// Looks a name up in a directory; `None` if it does not exist.
 pub(crate) fn lookup(inodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Error::NameTooLong);
+    }
     if dir.number == EMPTY_DIR {
         return Ok(None);
     }
