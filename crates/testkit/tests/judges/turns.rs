@@ -2,7 +2,8 @@
 //! directory of its own, compared with a model of its own.
 //!
 //! 1. A turn of ours ends with a clean close or a crash, with a log that Linux replays.
-//! 2. After each turn `btrfs check` and a scrub by Linux find no errors, and Linux shows what we
+//! 2. In some images one of our threads resizes the filesystem meanwhile.
+//! 3. After each turn `btrfs check` and a scrub by Linux find no errors, and Linux shows what we
 //!    show.
 
 use std::fs;
@@ -27,6 +28,9 @@ use super::threads::names_root;
 use super::{assert_none, open};
 
 const THREADS: u8 = 4;
+/// One in this many images is resized, by this thread.
+const RESIZED: u64 = 2;
+const RESIZER: u8 = 0;
 /// The number of handles of one thread.
 const HANDLES: u8 = 16;
 /// The number of turns of each side.
@@ -49,23 +53,24 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(thread: u8, seed: u64, node_size: u32) -> Self {
+    fn new(made: &Made, thread: u8, seed: u64) -> Self {
         let seed = seed ^ u64::from(thread) << 40;
-        Self {
-            thread,
-            model: Model::new(node_size),
-            generator: Generator::new(seed, node_size).commit_every(60),
-            random: Random::new(seed),
-        }
+        let generator = Generator::new(seed, made.options.nodesize).commit_every(60);
+        let generator = if thread == RESIZER { made.resizing(generator) } else { generator };
+        Self { thread, model: made.model(), generator, random: Random::new(seed) }
     }
 
     fn directory(&self) -> String {
         format!("own-{}", self.thread)
     }
 
-    /// Executes the next operation, below the directory.
-    fn step(&mut self, mut act: impl FnMut(&Operation) -> End) {
-        let operation = self.generator.next().expect("it does not end");
+    /// Executes the next operation that `takes` returns true for, below the directory.
+    fn step(
+        &mut self,
+        takes: impl FnMut(&Operation) -> bool,
+        mut act: impl FnMut(&Operation) -> End,
+    ) {
+        let operation = self.generator.find(takes).expect("it does not end");
         let expected = self.model.apply(&operation);
         // The root of the model is an ordinary directory here, so operations on it would differ.
         if !names_root(&operation) {
@@ -81,7 +86,7 @@ impl Worker {
     fn work(&mut self, filesystem: &Filesystem) {
         let mut actor = Actor::new(filesystem);
         for _ in 0..STEPS {
-            self.step(|operation| actor.apply(operation));
+            self.step(|_| true, |operation| actor.apply(operation));
             if self.random.one_in(10) {
                 actor.sync(&Object::Path(self.directory().as_str().into()), false).unwrap();
             }
@@ -92,7 +97,9 @@ impl Worker {
 
     fn work_by_linux(&mut self, target: &mut LinuxTarget<'_>) {
         let first_handle = self.first_handle();
-        self.step(|operation| {
+        // Linux may lack the space.
+        let is_taken = |operation: &Operation| !matches!(operation, Operation::Resize { .. });
+        self.step(is_taken, |operation| {
             if *operation != Operation::Reopen {
                 return target::do_to(target, operation);
             }
@@ -128,7 +135,7 @@ fn logged(turn: u32) -> Vec<u8> {
     pattern::bytes(turn + 1, 0, LOGGED_LEN)
 }
 
-fn turn_of_ours(image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
+fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
     let filesystem = open_for_writing(image);
     let start = Barrier::new(workers.len());
     thread::scope(|scope| {
@@ -141,7 +148,9 @@ fn turn_of_ours(image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
             });
         }
     });
-    if is_cut {
+    if made.is_resized() {
+        remove_empty_groups(&filesystem);
+    } else if is_cut {
         filesystem.commit().unwrap();
     }
     let root = filesystem.root();
@@ -158,6 +167,17 @@ fn turn_of_ours(image: &Path, workers: &mut [Worker], turn: u32, is_cut: bool) {
     }
     file.close().unwrap();
     filesystem.close().unwrap();
+}
+
+/// Commits everything, and then removes the block groups that are empty: those that a resize filled
+/// for a while. Linux keeps them for half a minute, and lacks their space for metadata.
+fn remove_empty_groups(filesystem: &Filesystem) {
+    const NAME: &[u8] = b"change";
+    filesystem.commit().unwrap();
+    let root = filesystem.root();
+    root.create(NAME, 0o644).unwrap();
+    root.remove_file(NAME).unwrap();
+    filesystem.commit().unwrap();
 }
 
 fn turn_of_linux(linux: &Linux, made: &Made, image: &Path, workers: &mut [Worker], turn: u32) {
@@ -177,7 +197,10 @@ fn turn_of_linux(linux: &Linux, made: &Made, image: &Path, workers: &mut [Worker
 
 /// Checks that the image is sound, and that we and Linux show the expected state.
 fn judge(linux: &Linux, what: &str, image: &Path, workers: &[Worker]) {
-    let shown = walk_ours::walk(&open(image, 64).unwrap()).unwrap();
+    let opened = open(image, 64).unwrap();
+    let resized = workers[usize::from(RESIZER)].model.size();
+    assert_eq!(Some(opened.superblock().total_bytes), resized, "{what}");
+    let shown = walk_ours::walk(&opened).unwrap();
     for worker in workers {
         worker.assert_shown(what, &shown);
     }
@@ -191,9 +214,7 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
     let image = folder.path().join("image");
     made.image().write_to(&image).unwrap();
     let mut random = Random::new(seed);
-    let node_size = made.options.nodesize;
-    let mut workers: Vec<_> =
-        (0..THREADS).map(|thread| Worker::new(thread, seed, node_size)).collect();
+    let mut workers: Vec<_> = (0..THREADS).map(|thread| Worker::new(made, thread, seed)).collect();
     let filesystem = open_for_writing(&image);
     for worker in &workers {
         filesystem.root().create_dir(worker.directory().as_bytes(), 0o755).unwrap();
@@ -202,7 +223,7 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
     for turn in 0..TURNS {
         let what = format!("{}, seed {seed}, turn {turn}", made.name);
         let is_cut = random.one_in(2);
-        turn_of_ours(&image, &mut workers, turn, is_cut);
+        turn_of_ours(made, &image, &mut workers, turn, is_cut);
         if !is_cut {
             check_file(&what, &image);
             judge(linux, &what, &image, &workers);
@@ -217,5 +238,9 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
 fn threads_of_ours_and_linux_take_turns() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
-    by_kinds(KINDS, |made, seed| take_turns(&linux, made, seed));
+    by_kinds(KINDS, |made, seed| {
+        let to_resize = made.to_resize();
+        let made = if seed.is_multiple_of(RESIZED) { &to_resize } else { made };
+        take_turns(&linux, made, seed);
+    });
 }
