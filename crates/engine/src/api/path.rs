@@ -4,7 +4,7 @@
 //!    the root.
 //! 2. At most [`LINKS_MAX`] symbolic links are followed.
 
-use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
+use userbtrfs_format::{DirEntryKind, FileKind};
 
 use crate::data::{BackingExtents, fetch, pieces};
 use crate::error::{Error, InodeId, Result};
@@ -81,12 +81,6 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
 /// Looks up `name` in a directory.
 pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
     check_directory(nodes, dir)?;
-    if name.len() > NAME_LEN_MAX {
-        return Err(Error::NameTooLong);
-    }
-    if dir.number == EMPTY_DIR {
-        return Err(Error::NotFound);
-    }
     if name.contains(&0) {
         return Err(Error::BadName(name.to_vec()));
     }

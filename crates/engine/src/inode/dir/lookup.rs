@@ -42,11 +42,14 @@ impl Found {
     }
 }
 
+/// Fails if a name is longer than any entry's, as Linux does also where there are no entries.
+fn check_length(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_LEN_MAX { Err(Error::NameTooLong) } else { Ok(()) }
+}
+
 /// Checks that a name is valid for a new entry.
 pub(in crate::inode) fn check_new_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_LEN_MAX {
-        return Err(Error::NameTooLong);
-    }
+    check_length(name)?;
     let impossible = name.is_empty() || name.contains(&b'/') || name.contains(&0);
     if impossible || name == b"." || name == b".." {
         Err(Error::BadName(name.to_vec()))
@@ -76,9 +79,7 @@ pub(crate) struct NamesToLog {
 
 /// Looks a name up in a directory; `None` if it does not exist.
 pub(crate) fn lookup(inodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
-    if name.len() > NAME_LEN_MAX {
-        return Err(Error::NameTooLong);
-    }
+    check_length(name)?;
     if dir.number == EMPTY_DIR {
         return Ok(None);
     }
@@ -96,9 +97,7 @@ pub(in crate::inode) fn find_name(
     dir: &Inode,
     name: &[u8],
 ) -> Result<Option<Found>> {
-    if name.len() > NAME_LEN_MAX {
-        return Err(Error::NameTooLong);
-    }
+    check_length(name)?;
     let hash = name_hash(name);
     let version = {
         let mut state = dir.state();
