@@ -22,8 +22,8 @@
 //! 8. A holder that serves a mount publishes the device number of the mount, by a lock of the byte
 //!    at that number, counted from byte 3, until it is *closing*. A mount may be gone before its
 //!    server notices: an opener that finds the number can wait for the server to do so.
-//! 9. A loop device and the file behind it have separate locks, and are one image: the holder of
-//!    the locks of one checks for a conflicting lock of the other, and gives up if there is one.
+//! 9. A file and each loop device over it have separate locks, and are one image: the holder of the
+//!    locks of one checks for a conflicting lock of the others, and gives up if there is one.
 
 use std::fs::File;
 use std::io;
@@ -138,7 +138,7 @@ pub fn mount_of_holder(image: &Path) -> Option<u64> {
     let kind = metadata.file_type();
     let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
     mount_of_locks(&file).or_else(|| {
-        let others = loop_device::all_other_paths(&metadata);
+        let others = loop_device::other_paths(&metadata);
         let mut files = others.iter().filter_map(|path| loop_device::open_path(path));
         files.find_map(|file| mount_of_locks(&file))
     })

@@ -27,28 +27,20 @@ pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
     devices.iter().any(is_source)
 }
 
-/// Returns the other paths to an image: the loop devices over a file, or the file of a loop device.
+/// Returns the other paths to an image: the loop devices over a file, or the file of a loop device
+/// and the other devices over that.
 pub(crate) fn other_paths(image: &Metadata) -> Vec<PathBuf> {
-    if image.file_type().is_block_device() {
-        let major = major(image.rdev());
-        let minor = minor(image.rdev());
-        let device = format!("/sys/dev/block/{major}:{minor}");
-        return backing_file(Path::new(&device)).into_iter().collect();
+    if !image.file_type().is_block_device() {
+        return devices_over(image);
     }
-    let over = devices_over(image);
-    over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
-}
-
-/// Returns the other paths to an image, also the other loop devices over the file of one.
-pub(crate) fn all_other_paths(image: &Metadata) -> Vec<PathBuf> {
-    let mut paths = other_paths(image);
-    if let [file] = &paths[..]
-        && image.file_type().is_block_device()
-        && let Ok(file) = file.metadata()
-    {
-        paths.extend(other_paths(&file));
-    }
-    paths
+    let major = major(image.rdev());
+    let minor = minor(image.rdev());
+    let Some(file) = backing_file(Path::new(&format!("/sys/dev/block/{major}:{minor}"))) else {
+        return Vec::new();
+    };
+    let over = file.metadata().map(|file| devices_over(&file)).unwrap_or_default();
+    let is_other = |path: &PathBuf| path.metadata().is_ok_and(|other| other.rdev() != image.rdev());
+    over.into_iter().filter(is_other).chain([file]).collect()
 }
 
 /// Opens such a path for reading, if it is a regular file or a block device. It may have been
@@ -61,7 +53,7 @@ pub(crate) fn open_path(path: &Path) -> Option<File> {
     is_image.then(|| File::open(same).ok()).flatten()
 }
 
-/// Returns the loop devices over a file, as listed in `/sys/block`.
+/// Returns the paths of the loop devices over a file, as listed in `/sys/block`.
 fn devices_over(image: &Metadata) -> Vec<PathBuf> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let is_over = |device: &PathBuf| {
@@ -69,7 +61,8 @@ fn devices_over(image: &Metadata) -> Vec<PathBuf> {
         there.is_some_and(|there| identity(&there) == identity(image))
     };
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    devices.map(|device| device.path()).filter(is_over).collect()
+    let over = devices.filter(|device| is_over(&device.path()));
+    over.map(|device| Path::new("/dev").join(device.file_name())).collect()
 }
 
 /// Returns the file behind a block device, if it is a loop device.

@@ -14,7 +14,7 @@ use userbtrfs::OpenOptions;
 use userbtrfs_testkit::linux::{self, Access, Linux, LoopDevice};
 use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, until};
 
-use super::support::command::{Ran, command, run};
+use super::support::command::{Ran, command, run, verb};
 use super::support::nobody::Nobody;
 use super::support::site::{Site, send, unmount};
 
@@ -156,7 +156,16 @@ fn impossible_mount_is_refused_by_name() {
     site.mount(&[]).good();
     site.umount();
     site.judge();
-    drop((device, by_linux));
+    // Two loop devices over it are one image.
+    let other = LoopDevice::attach(&by_linux, &image, Access::ReadWrite).unwrap();
+    let held = OpenOptions::new().write(true).open(device.path()).unwrap();
+    for path in [other.path(), &image] {
+        let said = verb("mkdir", path, &["/dir"]).bad();
+        assert!(said.contains("in use by another userbtrfs"), "{said}");
+    }
+    held.close().unwrap();
+    verb("mkdir", other.path(), &["/dir"]).good();
+    drop((device, other, by_linux));
     let held = OpenOptions::new().write(true).open(&image).unwrap();
     let said = site.mount(&[]).bad();
     assert!(said.contains("image") && said.contains("open for writing"), "{said}");
