@@ -8,7 +8,7 @@ mod change;
 mod delete;
 mod list;
 pub(in crate::cli::admin) mod mounted;
-pub(in crate::cli::admin) mod object;
+pub(in crate::cli) mod object;
 pub(in crate::cli::admin) mod place;
 pub(in crate::cli) mod property;
 mod show;

@@ -8,6 +8,7 @@ use super::commands::{Found, Object};
 use super::globals::Globals;
 use super::place::{is_image, is_in_kernel_btrfs, is_in_mount, parent};
 use super::words::{Opt, Words};
+use crate::cli::admin::subvolume::object;
 
 /// The options of `subvolume show` for the sizes of quota groups.
 const SIZE_UNITS: [&str; 15] = [
@@ -27,9 +28,6 @@ const SIZE_UNITS: [&str; 15] = [
     "gbytes",
     "tbytes",
 ];
-
-/// The names of properties.
-const PROPERTIES: [&str; 3] = ["ro", "label", "compression"];
 
 /// A command with everything that its calls are made of.
 struct Translation<'a> {
@@ -207,10 +205,9 @@ impl Translation<'_> {
     /// is the device, whose label is that of the filesystem.
     fn on_property_of_image(&self) -> Call {
         let mut operands = self.words.operands.clone();
-        let is_name = |word: &OsString| PROPERTIES.iter().any(|name| word == name);
         let after = &operands[1..];
         let is_device = match self.found.command.name {
-            "get" => after.is_empty() || after.len() == 1 && is_name(&after[0]),
+            "get" => after.is_empty() || after.len() == 1 && object::is_name(&after[0]),
             "set" => after.len() == 2,
             _ => after.is_empty(),
         };

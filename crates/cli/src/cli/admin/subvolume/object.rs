@@ -48,8 +48,8 @@ pub(super) enum Property {
 pub(super) trait Object {
     /// Returns its name in messages.
     fn name(&self) -> String;
-    /// Returns the line about the property `ro`. Fails if it is not the root of a subvolume.
-    fn read_only(&self) -> Result<Vec<u8>>;
+    /// Returns the value of the property `ro`. Fails if it is not the root of a subvolume.
+    fn is_read_only(&self) -> Result<bool>;
     /// Returns true if it is the root of the filesystem, which has a label.
     fn has_label(&self) -> bool;
     /// Returns the label of its filesystem.
@@ -66,8 +66,8 @@ impl Object for InMount<'_> {
         self.0.display().to_string()
     }
 
-    fn read_only(&self) -> Result<Vec<u8>> {
-        answer_at(self.0, &mounted::about("property-get", self.0)?)
+    fn is_read_only(&self) -> Result<bool> {
+        Ok(answer_at(self.0, &mounted::about("property-get", self.0)?)? == line_about_ro(true))
     }
 
     fn has_label(&self) -> bool {
@@ -121,11 +121,8 @@ impl Object for InImage<'_> {
         shown(self.path)
     }
 
-    fn read_only(&self) -> Result<Vec<u8>> {
-        let mut line = Vec::new();
-        let subvolume = self.filesystem.subvolume_at(&self.inode)?;
-        write_read_only(&mut line, &subvolume, Format::Text)?;
-        Ok(line)
+    fn is_read_only(&self) -> Result<bool> {
+        Ok(self.filesystem.subvolume_at(&self.inode)?.is_read_only())
     }
 
     fn has_label(&self) -> bool {
@@ -145,6 +142,11 @@ impl Object for InImage<'_> {
     }
 }
 
+/// Returns the line about the property `ro`, which is also the answer of a server about it.
+fn line_about_ro(read_only: bool) -> Vec<u8> {
+    format!("ro={read_only}\n").into_bytes()
+}
+
 /// Writes whether a subvolume is read-only.
 pub(in crate::cli) fn write_read_only(
     out: &mut dyn Write,
@@ -153,10 +155,15 @@ pub(in crate::cli) fn write_read_only(
 ) -> Result<()> {
     let read_only = subvolume.is_read_only();
     match format {
-        Format::Text => writeln!(out, "ro={read_only}")?,
+        Format::Text => out.write_all(&line_about_ro(read_only))?,
         Format::Json => write_json(out, "property-get", &json!({ "ro": read_only }))?,
     }
     Ok(())
+}
+
+/// Returns true if a word is the name of a property.
+pub(in crate::cli) fn is_name(word: &OsStr) -> bool {
+    ALL.iter().any(|property| word == property.name())
 }
 
 /// All properties, in the order of btrfs-progs.
@@ -181,7 +188,7 @@ impl Property {
 
     fn is_of(self, kind: Kind, object: &dyn Object) -> bool {
         match (self, kind) {
-            (Self::ReadOnly, Kind::Any) => object.read_only().is_ok(),
+            (Self::ReadOnly, Kind::Any) => object.is_read_only().is_ok(),
             (Self::Label, Kind::Any) => object.has_label(),
             (Self::Compression, Kind::Any) => true,
             (Self::ReadOnly, _) => kind == Kind::Subvolume,
@@ -194,7 +201,7 @@ impl Property {
     fn line(self, object: &dyn Object) -> Result<Vec<u8>> {
         let line = |value: &[u8]| [self.name().as_bytes(), b"=", value, b"\n"].concat();
         match self {
-            Self::ReadOnly => object.read_only(),
+            Self::ReadOnly => Ok(line_about_ro(object.is_read_only()?)),
             Self::Label => Ok(line(&object.label()?)),
             Self::Compression => Ok(object.compression()?.map_or(Vec::new(), |it| line(&it))),
         }
@@ -204,7 +211,7 @@ impl Property {
     fn add_to(self, mut document: Value, object: &dyn Object) -> Result<Value> {
         let value = match self {
             Self::ReadOnly => {
-                document[self.name()] = json!(object.read_only()? == b"ro=true\n");
+                document[self.name()] = json!(object.is_read_only()?);
                 return Ok(document);
             }
             Self::Label => Some(object.label()?),
