@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use userbtrfs::Quoted;
 
-use super::args::Format;
+use super::args::{Format, Global};
 
 /// Returns a buffered stdout.
 pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
@@ -86,6 +86,18 @@ impl<W: Write> JsonList<W> {
         self.out.flush()?;
         Ok(())
     }
+}
+
+/// Writes a line that ends with a name or path, as lists show it.
+pub(crate) fn write_listed(
+    out: &mut dyn Write,
+    before: &str,
+    name: &[u8],
+    global: &Global,
+) -> Result<()> {
+    out.write_all(before.as_bytes())?;
+    out.write_all(&global.listed(name))?;
+    Ok(out.write_all(b"\n")?)
 }
 
 /// A name or path in JSON: its text, and its bytes if the text alone does not tell them.

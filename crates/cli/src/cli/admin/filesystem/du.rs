@@ -22,7 +22,7 @@ use crate::cli::admin::mounted::answer_at;
 use crate::cli::admin::subvolume::mounted::is_in_mount;
 use crate::cli::admin::subvolume::place::refuse_options;
 use crate::cli::args::{Format, Global, RootArgs};
-use crate::cli::output::{stdout, with_name, write_json};
+use crate::cli::output::{stdout, with_name, write_json, write_listed};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{Access, Session};
 use crate::cli::size_units::{SizeArgs, Units};
@@ -194,9 +194,8 @@ fn write_rows(out: &mut dyn Write, rows: &[Row], units: Units, global: &Global) 
         let total = units.text(row.total);
         let exclusive = units.text(row.exclusive);
         let shared = row.set_shared.map_or_else(|| "-".to_owned(), |bytes| units.text(bytes));
-        write!(out, "{total:>10}  {exclusive:>10}  {shared:>10}  ")?;
-        out.write_all(&global.listed(&row.path))?;
-        writeln!(out)?;
+        let sizes = format!("{total:>10}  {exclusive:>10}  {shared:>10}  ");
+        write_listed(out, &sizes, &row.path, global)?;
     }
     Ok(())
 }

@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::io::Errno;
 use serde_json::json;
-use userbtrfs::mount::control::{self, AskError};
 use userbtrfs::{Error, Filesystem, ImageLength};
 
 use crate::cli::admin::mounted::watched_answer_at;
+use crate::cli::admin::subvolume::mounted::has_object;
 use crate::cli::args::{Format, Global, WriteArgs};
 use crate::cli::host::meter::{is_shown, to_relocate, watch_remaining, watch_reported};
 use crate::cli::output::{stdout, write_json};
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Manner {
 
 pub(super) fn run(global: &Global, args: &ResizeArgs) -> Result<ExitCode> {
     let path = &args.image.root.image.image;
-    if matches!(control::check(path), Ok(()) | Err(AskError::Within { .. })) {
+    if has_object(path) {
         let format = if global.format == Format::Json { "json" } else { "text" };
         let mut words = vec!["--format", format, "filesystem-resize"];
         words.extend(is_shown(global).then_some("--progress"));

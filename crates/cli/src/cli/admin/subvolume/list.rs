@@ -10,7 +10,7 @@ use userbtrfs::{Filesystem, SubvolumeInfo, Timestamp, TreeId, join_path};
 use uuid::Uuid;
 
 use crate::cli::args::{Format, Global};
-use crate::cli::output::{JsonList, with_name, write_json};
+use crate::cli::output::{JsonList, with_name, write_json, write_listed};
 use crate::cli::text::{shown, time_to_seconds};
 
 /// The width of a UUID.
@@ -253,9 +253,7 @@ pub(in crate::cli) fn write_list_of(
                         false => write!(out, "{name} {value} ")?,
                     }
                 }
-                write!(out, "{}", if options.table { "" } else { "path " })?;
-                out.write_all(&global.listed(&path))?;
-                writeln!(out)?;
+                write_listed(out, if options.table { "" } else { "path " }, &path, global)?;
             }
             out.flush()?;
         }
@@ -294,9 +292,8 @@ pub(super) fn write_one(
         (Format::Text, Some(parent)) => {
             let parent = parent.0;
             let generation = root.generation;
-            write!(out, "ID {} gen {generation} top level {parent} path ", id.0)?;
-            out.write_all(&global.listed(path))?;
-            writeln!(out)?;
+            let before = format!("ID {} gen {generation} top level {parent} path ", id.0);
+            write_listed(out, &before, path, global)?;
         }
     }
     Ok(())

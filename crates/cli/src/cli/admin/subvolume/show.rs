@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::list::{document, text_of};
 use crate::cli::args::{Format, Global};
-use crate::cli::output::{with_names, write_json};
+use crate::cli::output::{with_names, write_json, write_listed};
 use crate::cli::text::{shown, time_in_zone};
 
 /// The options that name a subvolume other than by its path.
@@ -110,8 +110,8 @@ fn write_text(
     let number = |number: Option<u64>| number.unwrap_or(0).to_string();
     let parent = subvolume.parent.map(|parent| parent.0);
     let flags = if subvolume.is_read_only() { "readonly" } else { "-" };
-    write_listed(out, "", &global.listed(path))?;
-    write_listed(out, "\tName: \t\t\t", &global.listed(name))?;
+    write_listed(out, "", path, global)?;
+    write_listed(out, "\tName: \t\t\t", name, global)?;
     let rows: [(&str, String); 14] = [
         ("UUID: \t\t\t", uuid(extended.map(|it| it.uuid))),
         ("Parent UUID: \t\t", uuid(extended.map(|it| it.parent_uuid))),
@@ -133,13 +133,7 @@ fn write_text(
     }
     writeln!(out, "\tSnapshot(s):")?;
     for snapshot in snapshots {
-        write_listed(out, "\t\t\t\t", &global.listed(&snapshot.path))?;
+        write_listed(out, "\t\t\t\t", &snapshot.path, global)?;
     }
     Ok(())
-}
-
-fn write_listed(out: &mut dyn Write, before: &str, name: &[u8]) -> Result<()> {
-    out.write_all(before.as_bytes())?;
-    out.write_all(name)?;
-    Ok(out.write_all(b"\n")?)
 }
