@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use userbtrfs::FileKind;
-use userbtrfs::Quoted;
+use userbtrfs::{FileKind, Quoted};
 
 use super::host::image::ImageArgs;
 use super::sizes::size;

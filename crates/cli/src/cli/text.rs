@@ -111,7 +111,7 @@ pub(crate) fn short_size(bytes: u64, base: u128) -> String {
     let mut unit = 1;
     let mut suffix = None;
     for letter in suffixes.chars() {
-        // What is rounded up to the next unit is shown in that.
+        // A size that is rounded up to the next unit is shown in that unit.
         if bytes.div_ceil(unit) < base {
             break;
         }

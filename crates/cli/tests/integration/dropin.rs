@@ -106,6 +106,15 @@ impl Links {
         format!("{}:{}", self.folder().display(), std::env::var("PATH").unwrap())
     }
 
+    /// Runs the link with words in which `$M` stands for a mount point; returns the exit status and
+    /// all output, with `$M` again.
+    fn run_at(&self, words: &str, point: &Path) -> (Option<i32>, String) {
+        let point = point.to_str().unwrap();
+        let ran = self.run(&words.replace("$M", point), &self.path());
+        let said = String::from_utf8(ran.stdout).unwrap() + &ran.stderr;
+        (ran.code, said.replace(point, "$M"))
+    }
+
     /// Runs the link with words, and programs found in `path`.
     fn run(&self, words: &str, path: &str) -> Ran {
         let mut command = Command::new(self.folder().join("btrfs"));
@@ -179,15 +188,13 @@ fn script_lines_print_in_a_mount_what_btrfs_progs_prints() {
 #[test]
 fn errors_start_as_those_of_btrfs_progs() {
     let Some(site) = Site::new() else { return };
-    site.made.verb("filesystem resize 512M", &[]).good();
     site.mount(&[]).good();
     let links = Links::new();
     let point = site.point();
     let run = |words: &str| {
-        let words = words.replace("$M", point.to_str().unwrap());
-        let ran = links.run(&words, &links.path());
-        assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
-        ran.stderr.replace(point.to_str().unwrap(), "$M")
+        let (code, said) = links.run_at(words, &point);
+        assert_eq!(code, Some(1), "{words}: {said}");
+        said
     };
     fs::write(point.join("file"), "").unwrap();
     assert_eq!(run("sub create $M/file"), "ERROR: target path already exists: $M/file\n");
@@ -249,12 +256,7 @@ fn resize_of_a_mount_keeps_its_image_file_and_fails_as_btrfs_progs() {
     site.mount(&[]).good();
     let links = Links::new();
     let point = site.point();
-    let run = |words: &str| {
-        let words = words.replace("$M", point.to_str().unwrap());
-        let ran = links.run(&format!("filesystem resize {words}"), &links.path());
-        format!("{}{}", String::from_utf8(ran.stdout).unwrap(), ran.stderr)
-            .replace(point.to_str().unwrap(), "$M")
-    };
+    let run = |words: &str| links.run_at(&format!("filesystem resize {words}"), &point).1;
     let length = || fs::metadata(site.image()).unwrap().len();
     let whole = length();
     let said = run("300M $M");

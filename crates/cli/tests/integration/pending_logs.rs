@@ -318,7 +318,7 @@ fn progress_of_a_replay_ends_at_the_size_of_the_logs() {
         assert_eq!(counted(), (0, 0), "{name}: nothing is replayed");
         drop(open(PendingLog::Replay));
         assert_eq!(counted(), (size, size), "{name}");
-        // What is skipped is done, too.
+        // A skipped part of a log counts as done, too.
         let at = logs[logs.len() / 2];
         for copy in editor.copies(at) {
             editor.edit_raw(copy, 4096, |block| block[2000] ^= 1);

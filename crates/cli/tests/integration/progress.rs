@@ -147,7 +147,7 @@ fn copies_of_one_file_show_bytes() {
     let cat = shown(&["cat", image, "/x", "/x"], Stdio::null(), back.into());
     assert_says(&last(&cat, "copying "), &["96.00MiB"]);
     assert_eq!(fs::read(made.at("back")).unwrap(), pattern(LARGE).repeat(2));
-    // What a pipe leads to may be on the terminal.
+    // A pipe may lead to a program that writes to the terminal.
     let quiet = lines(&["cat", image, "/x"]);
     assert_eq!(quiet.iter().filter(|line| line.starts_with("copying")).count(), 0, "{quiet:?}");
     made.does("cp --reflink=never", &["/x", "/y"]);

@@ -215,6 +215,7 @@ fn find_device_error(error: &Error) -> Option<&DeviceError> {
         _ => cause.downcast_ref::<DeviceError>(),
     })
 }
+
 /// Returns the device and inode number of an image file, also if it is given by a loop device.
 pub(crate) fn image_file(image: &Path) -> Option<(u64, u64)> {
     let mut metadata = fs::metadata(image).ok()?;

@@ -260,7 +260,7 @@ fn shrink_takes_as_much_memory_as_is_allowed() {
     let before = filesystem.superblock().generation;
     let beyond = used_beyond(&filesystem, 500 * MIB);
     filesystem.resize(NewSize::Bytes(500 * MIB), ImageLength::Follow).unwrap();
-    // What is copied for a move that is too large is not counted.
+    // Data that is copied for a move that is too large is not counted.
     assert_moved(&filesystem, beyond);
     let commits = filesystem.superblock().generation - before;
     assert!(commits > 15, "{commits} commits");
