@@ -12,6 +12,7 @@
 //!    compressed too.
 
 use std::borrow::Cow;
+use std::iter;
 
 use userbtrfs_codec::compress::looks_compressible;
 use userbtrfs_codec::{Compression, CompressionMethod, MAX_CONTENT};
@@ -125,8 +126,11 @@ pub(in crate::data) fn split(
 
 /// Compresses chunks, in several threads; returns their results, in order.
 pub(in crate::data) fn compress(context: &WriteContext, chunks: &[Chunk]) -> Vec<Compressed> {
-    let streams = context.cache.helpers().map(chunks, Chunk::compress);
-    let padded = streams.into_iter().map(|stream| match stream {
+    // To judge a chunk takes less time than to start a thread and to wait for it.
+    let first = chunks.iter().position(Chunk::is_worth_it).unwrap_or(chunks.len());
+    let streams = context.cache.helpers().map(&chunks[first..], Chunk::compress);
+    let plain = iter::repeat_with(|| Stream::Plain).take(first);
+    let padded = plain.chain(streams).map(|stream| match stream {
         Stream::Plain => Compressed::Plain,
         Stream::Incompressible => Compressed::Incompressible,
         Stream::Padded(algorithm, buffer) => Compressed::Stream(algorithm, Slice::from(buffer)),
@@ -185,15 +189,20 @@ enum Stream {
 }
 
 impl Chunk {
+    fn parts(&self) -> Vec<&[u8]> {
+        self.run.parts.iter().map(|part| &part[..]).collect()
+    }
+
+    /// Returns true if the chunk is worth an attempt. A single sector cannot become shorter.
+    fn is_worth_it(&self) -> bool {
+        self.run.len() > SECTOR && self.how.is_worth_it(&self.parts())
+    }
+
     fn compress(&self) -> Stream {
-        // A single sector cannot become shorter.
-        if self.run.len() <= SECTOR {
+        if !self.is_worth_it() {
             return Stream::Plain;
         }
-        let parts: Vec<&[u8]> = self.run.parts.iter().map(|part| &part[..]).collect();
-        if !self.how.is_worth_it(&parts) {
-            return Stream::Plain;
-        }
+        let parts = self.parts();
         let bytes = match parts[..] {
             [part] => Cow::Borrowed(part),
             _ => Cow::Owned(parts.concat()),
