@@ -56,6 +56,7 @@ mod replay;
 mod resize;
 mod shared_golden;
 mod sharing_faults;
+mod space_cache;
 mod statfs;
 mod subvolume_names;
 mod subvolumes;

@@ -125,7 +125,7 @@ fn cut(linux: &Linux, base: &SparseImage, size: NewSize) -> SparseImage {
 
 /// Has Linux commit a change. A crash between the writes of the superblocks leaves different ones,
 /// which a scrub reports; a commit writes all of them.
-fn commit_by_linux(linux: &Linux, image: &Path) {
+pub(crate) fn commit_by_linux(linux: &Linux, image: &Path) {
     let mount = linux.mount(image, "noatime").unwrap();
     fs::write(mount.path().join("committed"), b"by Linux").unwrap();
 }
@@ -162,42 +162,6 @@ fn cut_resize_shows_the_old_size_or_the_new_one() {
         truncated(&linux, &grown, GIB);
         linux.assert_no_complaints().unwrap();
     }
-}
-
-/// A block group that Linux makes where we removed one must not get the space cache of the old one.
-#[test]
-fn space_cache_of_linux_does_not_outlive_its_block_groups() {
-    const FILES: u64 = 8;
-    const LEN: u64 = 40 * MIB;
-    skip_unless_linux!();
-    let linux = Linux::lock().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    fs::File::create(&image).unwrap().set_len(GIB).unwrap();
-    run(Command::new("mkfs.btrfs").args(["-q", "-R", "^free-space-tree"]).arg(&image)).unwrap();
-    let fill = |options: &str, name: &str, keep: std::ops::Range<u64>| {
-        let mount = linux.mount(&image, options).unwrap();
-        let path = |number: u64| mount.path().join(format!("{name}-{number}"));
-        let sync = || run(Command::new("sync").arg("-f").arg(mount.path())).unwrap();
-        for number in 0..FILES {
-            let len = LEN.to_string();
-            run(Command::new("fallocate").args(["-l", &len]).arg(path(number))).unwrap();
-            sync();
-        }
-        let removed = (0..FILES).filter(|number| !keep.contains(number));
-        removed.for_each(|number| fs::remove_file(path(number)).unwrap());
-        sync();
-    };
-    fill("noatime,space_cache=v1", "before", 6..FILES);
-    btrfs_check(&image).unwrap();
-    let filesystem = options().open(&image).unwrap();
-    assert_eq!(filesystem.superblock().cache_generation, filesystem.superblock().generation);
-    filesystem.resize(NewSize::Bytes(600 * MIB), ImageLength::Keep).unwrap();
-    assert_eq!(filesystem.superblock().cache_generation, 0);
-    filesystem.close().unwrap();
-    btrfs_check(&image).unwrap();
-    fill("noatime", "after", 0..4);
-    btrfs_check(&image).unwrap();
 }
 
 #[test]
