@@ -77,7 +77,6 @@ pub(crate) fn each_inode(
     for path in paths {
         let mut top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
-            check_named(bytes)?;
             let inode = if traversal.follow {
                 filesystem.lookup(bytes)?
             } else {

@@ -76,17 +76,22 @@ impl ExitStatus {
 }
 
 /// Returns an error and its causes as one line. A cause that an error's own text states is not
-/// repeated.
+/// repeated. Only a path is empty.
 pub(super) fn message(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
-        if text.is_empty() || is_about(&cause, &text) {
+    let texts = error.chain().map(|cause| match cause.to_string() {
+        path if path.is_empty() => "''".to_owned(),
+        text => text,
+    });
+    let join = |text: String, cause: String| {
+        if is_about(&cause, &text) {
             cause
         } else if states(&text, &cause) {
             text
         } else {
             format!("{text}: {cause}")
         }
-    })
+    };
+    texts.reduce(join).unwrap_or_default()
 }
 
 /// Returns true if a message begins with what it is about, as "/x: no such file" with "/x".

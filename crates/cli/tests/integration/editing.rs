@@ -80,12 +80,6 @@ fn mv_onto_the_same_file_is_refused() {
     made.does("mv", &["/g", "/s"]);
     assert_eq!(made.paths(), ["/a", "/a/big", "/a/f", "/s"]);
     assert!(made.open().symlink_metadata("/s").unwrap().is_file());
-    for paths in [&["/s", ""][..], &["", "/s"], &["-t", "", "/s"]] {
-        for words in ["mv", "cp", "ln"] {
-            let said = made.verb(words, paths).bad();
-            assert_says(&said, &["'': no such file or directory"]);
-        }
-    }
     made.does("rm -f", &[]);
     made.does("rm -f", &["/s/below", "/none"]);
     made.does("mv", &["/s", "/g"]);
@@ -93,6 +87,36 @@ fn mv_onto_the_same_file_is_refused() {
     made.does("ln -s", &["a", "/to a"]);
     let said = made.verb("mv", &["/to a/", "/new"]).bad();
     assert_eq!(said, "userbtrfs: /to a/: not a directory\n");
+    made.judge();
+}
+
+#[test]
+fn an_empty_path_leads_to_nothing() {
+    let made = Made::new();
+    made.does("touch", &["/s"]);
+    made.verb("subvolume create", &["/sub"]).good();
+    let before = made.paths();
+    let refused = |words: &str, paths: &[&str]| {
+        let said = made.verb(words, paths).bad();
+        assert!(said.contains("'': no such file or directory"), "{words}: {said}");
+    };
+    for paths in [&["/s", ""][..], &["", "/s"], &["-t", "", "/s"]] {
+        for words in ["mv", "cp", "ln"] {
+            refused(words, paths);
+        }
+    }
+    let of_one = "ls, ls -R, find, stat, stat -L, du, du -s, tree, cat, rm, rm -r, rmdir, mkdir, \
+                  mkdir -p, touch, truncate -s 1, getfattr, filesystem du, filesystem defragment, \
+                  filesystem defragment -r, subvolume show, subvolume delete, subvolume create";
+    for words in of_one.split(", ") {
+        refused(words, &[""]);
+    }
+    refused("chmod -R", &["700", ""]);
+    refused("chown", &["1", ""]);
+    refused("subvolume snapshot", &["", "/new"]);
+    refused("subvolume snapshot", &["/sub", ""]);
+    made.does("rm -f", &[""]);
+    assert_eq!(made.paths(), before);
     made.judge();
 }
 

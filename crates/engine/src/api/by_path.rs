@@ -1,11 +1,15 @@
-//! Changes by path, under the names that `std::fs` has for them.
+//! The resolution of paths, and changes by path, under the names that `std::fs` has for them.
 //!
-//! A path that ends with a slash names a directory, as in POSIX: [`Error::NotADirectory`] if
-//! something else exists there, or would be created.
+//! 1. A path that ends with a slash names a directory, as in POSIX: [`Error::NotADirectory`] if
+//!    something else exists there, or would be created.
+//! 2. An empty path leads to nothing, as in POSIX: [`Error::NotFound`]. Only
+//!    [`Filesystem::create_dir_all`] accepts it, as in `std::fs`: no directory is missing.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Attributes, Dir, Filesystem, ImagePath, RenameMode, join_path};
+use super::path::{self, FinalSymlink};
+use super::{Attributes, Dir, Filesystem, ImagePath, Inode, RenameMode, join_path};
 use crate::error::{Error, Result};
 
 impl Filesystem {
@@ -22,6 +26,7 @@ impl Filesystem {
             [] if is_empty => Err(Error::NotFound),
             [] => Err(Error::Exists),
             name @ (b"." | b"..") => Err(Error::BadName(name.to_vec())),
+            name if start == 0 => Ok((self.open_dir(b".")?, name.to_vec())),
             name => Ok((self.open_dir(&path[..start])?, name.to_vec())),
         }
     }
@@ -45,6 +50,23 @@ impl Filesystem {
             return Err(Error::NotADirectory);
         }
         Ok((dir, name))
+    }
+
+    /// Looks up a path.
+    pub(super) fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
+        if path.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let path = self.absolute(path);
+        Inode::found(self, || path::resolve(&self.inner.nodes, self.root, &path, last))
+    }
+
+    /// Returns a path that does not depend on the working directory.
+    pub(super) fn absolute<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.working_dir {
+            Some(dir) if !path.starts_with(b"/") => Cow::Owned(join_path(dir, path)),
+            _ => Cow::Borrowed(path),
+        }
     }
 
     /// Creates an empty directory with these permissions.

@@ -1,6 +1,5 @@
 //! An open filesystem.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -13,7 +12,7 @@ use userbtrfs_transaction::{HandleKind, TransactionManager};
 use userbtrfs_volume::{Volume, Warning};
 
 use super::options::RootSubvolume;
-use super::path::{self, FinalSymlink, join_path};
+use super::path::{self, FinalSymlink};
 use super::{Dir, File, ImagePath, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::compression::Compress;
 use crate::data::{FileOps, PageCache};
@@ -34,10 +33,10 @@ use crate::share::{self, Cleaner, CleanerParts};
 pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
     /// The directory at which paths start.
-    root: InodeId,
+    pub(super) root: InodeId,
     /// The path at which paths without a leading slash start; `None` for the root, so that a clone
     /// is cheap.
-    working_dir: Option<Box<[u8]>>,
+    pub(super) working_dir: Option<Box<[u8]>>,
 }
 
 impl fmt::Debug for Filesystem {
@@ -409,20 +408,6 @@ impl Filesystem {
     /// Looks up a path; a symbolic link at its end is not followed.
     pub fn lookup_no_follow(&self, path: impl ImagePath) -> Result<Inode> {
         self.resolve(path.path_bytes(), FinalSymlink::Keep)
-    }
-
-    fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
-        let path = self.absolute(path);
-        let find = || path::resolve(&self.inner.nodes, self.root, &path, last);
-        Inode::found(self, find)
-    }
-
-    /// Returns a path that does not depend on the working directory.
-    pub(super) fn absolute<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
-        match &self.working_dir {
-            Some(dir) if !path.starts_with(b"/") => Cow::Owned(join_path(dir, path)),
-            _ => Cow::Borrowed(path),
-        }
     }
 
     /// Opens the regular file at a path; [`super::FileOpenOptions`] also create and truncate it.

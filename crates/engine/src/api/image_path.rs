@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// A path in an image, or the target of a symbolic link: bytes, text, or a path as the host has it.
 ///
-/// Names are bytes without `/` and NUL, in any encoding.
+/// Names are bytes without `/` and NUL, in any encoding. As in POSIX, an empty path leads to
+/// nothing.
 pub trait ImagePath {
     /// Returns the bytes of the path.
     fn path_bytes(&self) -> &[u8];

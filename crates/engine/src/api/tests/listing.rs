@@ -37,6 +37,20 @@ fn a_directory_is_listed_from_memory_as_from_its_tree() {
 }
 
 #[test]
+fn an_empty_path_leads_to_nothing() {
+    let lab = Lab::new();
+    let dir = lab.fs.create_dir("name", 0o755).unwrap();
+    assert_eq!(lab.fs.lookup("name").unwrap().id(), dir.inode().id());
+    assert!(matches!(lab.fs.lookup("").map(drop), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup_no_follow("").map(drop), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.walk("").map(drop), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.create_dir("", 0o755).map(drop), Err(Error::NotFound)));
+    lab.fs.create_dir_all("", 0o755).unwrap();
+    drop(dir);
+    lab.close();
+}
+
+#[test]
 fn a_directory_knows_where_it_is() {
     let lab = Lab::new();
     let root = lab.fs.root();
