@@ -371,7 +371,7 @@ fn symbolic_links_are_followed_from_where_they_are() {
 fn paths_resolve_as_in_linux() {
     let filesystem = open(&small()).unwrap();
     let id = |path: &str| filesystem.lookup(path).map(|inode| inode.id());
-    for path in ["/", "", "//", "/.", "/..", "/../..", "/sub/..", "/empty/../", "sub/../../.."] {
+    for path in ["/", "//", "/.", "/..", "/../..", "/sub/..", "/empty/../", "sub/../../.."] {
         assert_eq!(id(path).unwrap(), top_level(ROOT), "{path}");
     }
     let sub = InodeId { subvolume: TreeId(256), number: ROOT };
@@ -381,7 +381,7 @@ fn paths_resolve_as_in_linux() {
     for path in ["/small/", "/small/.", "/small/..", "/small/x", "/large//", "/pipe/", "/link/"] {
         assert!(matches!(id(path), Err(Error::NotADirectory)), "{path}");
     }
-    for path in ["/nothing", "/empty/nothing", "/nothing/small", "/Small", "/smal"] {
+    for path in ["", "/nothing", "/empty/nothing", "/nothing/small", "/Small", "/smal"] {
         assert!(matches!(id(path), Err(Error::NotFound)), "{path}");
     }
     for path in ["/a\0b", "/small\0"] {
