@@ -188,7 +188,7 @@ impl Actor for Us {
             }
             Step::Snapshot(of, at) => {
                 let filesystem = self.target.filesystem();
-                let source = filesystem.lookup(of.as_slice())?.id().subvolume;
+                let source = filesystem.lookup([b"/", of.as_slice()].concat())?.id().subvolume;
                 let (dir, name) = filesystem.open_parent(at.as_slice())?;
                 dir.snapshot(&name, source, false)?;
                 Ok(())
