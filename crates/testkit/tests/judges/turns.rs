@@ -139,7 +139,7 @@ fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is
     let filesystem = open_for_writing(image);
     let start = Barrier::new(workers.len());
     thread::scope(|scope| {
-        for worker in workers {
+        for worker in workers.iter_mut() {
             let filesystem = &filesystem;
             let start = &start;
             scope.spawn(move || {
@@ -148,9 +148,8 @@ fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is
             });
         }
     });
-    if made.is_resized() {
-        remove_empty_groups(&filesystem);
-    } else if is_cut {
+    if is_cut {
+        make_room_for_linux(made, &filesystem, workers);
         filesystem.commit().unwrap();
     }
     let root = filesystem.root();
@@ -169,10 +168,17 @@ fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is
     filesystem.close().unwrap();
 }
 
-/// Commits everything, and then removes the block groups that are empty: those that a resize filled
-/// for a while. Linux keeps them for half a minute, and lacks their space for metadata.
-fn remove_empty_groups(filesystem: &Filesystem) {
+/// Grows a filesystem that is resized, and removes the block groups that a resize filled for a
+/// while: Linux keeps these for half a minute, and on what a shrink left it lacks space for the
+/// metadata of nodes of 64 KiB.
+fn make_room_for_linux(made: &Made, filesystem: &Filesystem, workers: &mut [Worker]) {
     const NAME: &[u8] = b"change";
+    if !made.is_resized() {
+        return;
+    }
+    let grow = Operation::Resize { bytes: made.len };
+    workers[usize::from(RESIZER)].model.apply(&grow).unwrap();
+    Actor::new(filesystem).apply(&grow).unwrap();
     filesystem.commit().unwrap();
     let root = filesystem.root();
     root.create(NAME, 0o644).unwrap();
@@ -227,6 +233,9 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
         if !is_cut {
             check_file(&what, &image);
             judge(linux, &what, &image, &workers);
+            let filesystem = open_for_writing(&image);
+            make_room_for_linux(made, &filesystem, &mut workers);
+            filesystem.close().unwrap();
         }
         turn_of_linux(linux, made, &image, &mut workers, turn);
         check_file(&what, &image);
