@@ -19,6 +19,9 @@ pub(super) fn renamed(from: (&Dir, &[u8]), to: (&Dir, &[u8]), exchanges: bool) -
 /// Writes the log if the inode of this name is in it, or the directory, or the one that it left.
 fn log_name((dir, name): (&Dir, &[u8]), left: &Dir, exchanges: bool) -> Result<()> {
     let Some(log) = &dir.inode().inner().log else { return Ok(()) };
+    if !log.writes_new_names() {
+        return Ok(());
+    }
     let inode = match dir.lookup(name) {
         Ok(inode) => inode.id(),
         Err(Error::NotFound) => return Ok(()),

@@ -20,7 +20,12 @@ use crate::log::collect::{InodeLogger, LogResult, LoggedInode};
 use crate::units::sector_end;
 
 impl Log {
-    /// In S1, makes a new name of an inode durable if the inode, or one of these directories, is in
+    /// Returns whether a rename or link may write the log: in S1.
+    pub(crate) fn writes_new_names(&self) -> bool {
+        self.transactions.runs(Experiment::S1)
+    }
+
+    /// Makes a new name of an inode durable if the inode, or one of these directories, is in
     /// the log of the running transaction.
     pub(crate) fn sync_new_name(
         &self,
@@ -28,9 +33,6 @@ impl Log {
         dirs: &[InodeId],
         exchanges: bool,
     ) -> Result<()> {
-        if !self.transactions.runs(Experiment::S1) {
-            return Ok(());
-        }
         let waiting = Waiting { nodes: &self.nodes, data: None, clock: self.fsync_tracer.clock() };
         self.sync_planned(inode, waiting, |log, handle, _| {
             match log.log_new_name(handle, inode, dirs) {
