@@ -23,12 +23,15 @@ fn seeds(folder: &Path, arguments: &[&str]) -> (Value, String) {
     (serde_json::from_slice(&figures).unwrap(), text)
 }
 
-/// Checks that each load ran once on the library, on our mount and on the kernel's; returns the
-/// names and the numbers of clients of the loads.
+/// The variants of a load.
+const VARIANTS: [&str; 5] = ["before", "lib", "fuse", "btrfs", "loader"];
+
+/// Checks that each variant of each load ran once; returns the names and the numbers of clients of
+/// the loads.
 fn check_ran(section: &Value) -> Vec<(String, u64)> {
     let cases = section["cases"].as_array().unwrap().iter();
     let check = |case: &Value| {
-        for variant in ["lib", "fuse", "btrfs", "loader"] {
+        for variant in VARIANTS {
             let outcomes = &case["variants"][variant]["outcomes"];
             let one = &outcomes.as_array().unwrap_or_else(|| panic!("{variant}: {case}"))[0];
             assert!(one["rate"].as_f64().unwrap() > 0.0, "{one}");
@@ -56,7 +59,7 @@ fn jobs_run_on_the_disk_and_on_a_slow_device() {
         assert_eq!(check_ran(section), expected);
     }
     // An fsync has at least one flush: for the library and for the kernel alike.
-    for variant in ["lib", "fuse", "btrfs", "loader"] {
+    for variant in VARIANTS {
         let outcome = &sections[1]["cases"][0]["variants"][variant]["outcomes"][0];
         let sync = outcome["operations"][0]["average"].as_f64().unwrap();
         assert!(sync >= 3.0, "{variant}: {sync} ms");
@@ -81,7 +84,7 @@ fn clients_of_a_file_server_have_latencies() {
     let (figures, text) = seeds(folder.path(), &options);
     let section = &figures["sections"][0];
     assert_eq!(check_ran(section), [("dbench".to_owned(), 16)]);
-    for variant in ["lib", "fuse", "btrfs", "loader"] {
+    for variant in VARIANTS {
         let operations = &section["cases"][0]["variants"][variant]["outcomes"][0]["operations"];
         let names: Vec<_> = operations.as_array().unwrap().iter().map(|it| &it["name"]).collect();
         assert!(names.contains(&&Value::from("Flush")), "{variant}: {names:?}");
