@@ -144,7 +144,7 @@ impl Compressed<'_> {
 
     fn on_mount(&self, bench: &Bench, image: &Fresh) -> Result<Times> {
         image.format_by_progs(&[])?;
-        let mount = bench.linux().mount(image.path(), &self.method.mount_options())?;
+        let mount = bench.mount_with(image.path(), &self.method.mount_options())?;
         let file = fs::File::create_new(mount.path().join(NAME))?;
         rustix::fs::syncfs(&file)?;
         bench.settle()?;

@@ -39,11 +39,6 @@ impl Fresh {
         Ok(Self { path: path.to_owned(), reused: true })
     }
 
-    /// Returns true if the file existed before.
-    pub(crate) fn is_reused(&self) -> bool {
-        self.reused
-    }
-
     /// Makes a file of this size with all its space preallocated.
     pub(crate) fn preallocated(bench: &Bench, bytes: u64) -> Result<Self> {
         let fresh = Self::new(bench, bytes)?;

@@ -196,7 +196,7 @@ impl Appends {
 
     /// Checks that Linux replays the log and finds all files.
     fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
-        let mount = bench.linux().mount(image.path(), "noatime")?;
+        let mount = bench.mount_with(image.path(), "noatime")?;
         for job in 0..self.jobs {
             let found = fs::metadata(mount.path().join(job.to_string()))?.len();
             ensure!(found == (1 + self.each) * PART, "{found} bytes in file {job}");
@@ -216,7 +216,7 @@ struct Mounted(Mount);
 impl Mounted {
     fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
         image.format_by_progs(&[])?;
-        Ok(Self(bench.linux().mount(image.path(), "noatime")?))
+        Ok(Self(bench.mount_with(image.path(), "noatime")?))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -273,7 +273,7 @@ fn directory_in_library(bench: &Bench, image: &Fresh, files: u64) -> Result<Dura
     let (work, ()) = timed(|| Ok(dir.sync_all()?))?;
     drop(dir);
     filesystem.abandon();
-    let mount = bench.linux().mount(image.path(), "noatime")?;
+    let mount = bench.mount_with(image.path(), "noatime")?;
     let found = fs::read_dir(mount.path().join(DIR))?.count() as u64;
     ensure!(found == files, "{found} files in the directory");
     Ok(work)

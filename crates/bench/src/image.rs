@@ -108,7 +108,7 @@ fn make(
         Compression::None => "noatime".to_owned(),
         _ => format!("noatime,compress={}", compression.name()),
     };
-    let mount = bench.linux().mount(image, &options)?;
+    let mount = bench.mount_with(image, &options)?;
     let fill = || -> Result<Contents> {
         workload.fill(mount.path(), bench.interrupt())?;
         rustix::fs::syncfs(File::open(mount.path())?)?;

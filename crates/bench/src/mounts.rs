@@ -1,6 +1,7 @@
 //! New mounted filesystems for programs.
 //!
-//! 1. All have the same size, are in a new image file on the same disk, and are mounted `noatime`.
+//! 1. All have the same size, are in a new image file on the same disk, and are mounted `noatime`;
+//!    the kernel's loop device has direct I/O.
 //! 2. Ours, `nothing` and `floor` are served by this process, so that their requests can be
 //!    counted. Ours is on a `DropWritesDevice`, as with `userbtrfs mount`.
 //! 3. Dropping the value unmounts; [`Mounted::end`] returns the time that took, with all data made
@@ -154,11 +155,7 @@ fn serve(
 ) -> Result<Served> {
     if target == Target::Btrfs {
         let options = format!("noatime,commit={commit_seconds}");
-        let mount = bench.linux().mount(image.path(), &options)?;
-        if image.is_reused() {
-            several_in_flight(&mount)?;
-        }
-        return Ok(Served::Kernel(mount));
+        return Ok(Served::Kernel(bench.mount_with(image.path(), &options)?));
     }
     let options = MountOptions {
         source: target.to_string().into(),
@@ -178,15 +175,6 @@ fn serve(
         }
         _ => fuse2fs(image, point),
     }
-}
-
-/// Lets the loop device have several requests of its file in flight, which it has only with direct
-/// I/O. On a file whose writes wait it would make the kernel wait for each alone.
-fn several_in_flight(mount: &KernelMount) -> Result<()> {
-    for device in mount.devices() {
-        linux::run(Command::new("losetup").arg("--direct-io=on").arg(device.path()))?;
-    }
-    Ok(())
 }
 
 /// Opens an image as `userbtrfs mount` does; writes are never dropped here.

@@ -98,7 +98,7 @@ impl Mounted {
     /// Makes directories in a new filesystem.
     pub(crate) fn new(bench: &Bench, image: &Fresh, dirs: usize) -> Result<Self> {
         image.format_by_progs(&[])?;
-        let mount = bench.linux().mount(image.path(), "noatime")?;
+        let mount = bench.mount_with(image.path(), "noatime")?;
         let root = open_dir(mount.path())?;
         let make = |number| -> Result<OwnedFd> {
             let name = dir_name(number);

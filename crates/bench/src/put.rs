@@ -203,7 +203,7 @@ impl Put {
         let (before, mount) = timed(|| {
             image.format_by_progs(&[])?;
             let options = self.method.map_or("noatime".to_owned(), Method::mount_options);
-            bench.linux().mount(image.path(), &options)
+            bench.mount_with(image.path(), &options)
         })?;
         let (work, ()) = timed(|| {
             let content = self.source.join(".");
@@ -216,7 +216,7 @@ impl Put {
 
     /// Checks the counts of the files that Linux finds in the image; returns the used bytes.
     fn check(&self, bench: &Bench, target: Target, image: &Fresh) -> Result<u64> {
-        let mount = bench.linux().mount(image.path(), "ro,noatime")?;
+        let mount = bench.mount_with(image.path(), "ro,noatime")?;
         let below = if target == Target::Cli && self.method.is_none() { COPY } else { "" };
         let made = Tally::of(&mount.path().join(below))?;
         let expected = self.tally;

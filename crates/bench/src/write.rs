@@ -184,7 +184,7 @@ impl Write {
 
     /// Checks some blocks by reading them with Linux.
     fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
-        let mount = bench.linux().mount(image.path(), "ro,noatime")?;
+        let mount = bench.mount_with(image.path(), "ro,noatime")?;
         let file = fs::File::open(mount.path().join(NAME))?;
         let size = file.metadata()?.len();
         ensure!(size == self.size(), "{size} bytes in place of {}", self.size());
@@ -268,7 +268,7 @@ struct OnMount {
 impl OnMount {
     fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
         image.format_by_progs(&[])?;
-        let mount = bench.linux().mount(image.path(), "noatime")?;
+        let mount = bench.mount_with(image.path(), "noatime")?;
         let file = fs::File::options()
             .read(true)
             .write(true)

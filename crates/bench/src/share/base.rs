@@ -51,7 +51,7 @@ impl Base {
     pub(super) fn of_tree(bench: &Bench, files: u64, snapshot: bool) -> Result<Self> {
         say(&format!("making a subvolume of {files} files"));
         let base = Self::new(bench, ROOM + files * ROOM_PER_FILE)?;
-        let mount = bench.linux().mount(&base.path, "noatime")?;
+        let mount = bench.mount_with(&base.path, "noatime")?;
         let source = mount.path().join(SOURCE);
         linux::run(Command::new("btrfs").args(["subvolume", "create"]).arg(&source))?;
         let mut content = Content::new(files);
@@ -83,7 +83,7 @@ impl Base {
     pub(super) fn of_file(bench: &Bench, mebibytes: u64) -> Result<Self> {
         say(&format!("making a file of {mebibytes} MiB"));
         let base = Self::new(bench, ROOM + 2 * (mebibytes << 20))?;
-        let mount = bench.linux().mount(&base.path, "noatime")?;
+        let mount = bench.mount_with(&base.path, "noatime")?;
         let extents = mebibytes * EXTENTS_PER_MIB;
         let mut dd = Command::new("dd");
         // Each direct write makes an extent of its own.

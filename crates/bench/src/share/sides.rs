@@ -151,7 +151,7 @@ pub(super) struct OnMount(Mount);
 impl OnMount {
     /// Mounts an image.
     pub(super) fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
-        Ok(Self(bench.linux().mount(image.path(), "noatime")?))
+        Ok(Self(bench.mount_with(image.path(), "noatime")?))
     }
 
     fn ask(&self, script: &str, arguments: &[&str]) -> Result<Duration> {
