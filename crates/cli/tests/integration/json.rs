@@ -68,10 +68,10 @@ fn properties_are_listed_as_documents() {
         assert!(rows.clone().all(|row| row["description"].is_string()), "{found}");
         rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(names("property list"), "ro");
-    assert_eq!(names("property list -t any"), "ro label compression");
+    assert_eq!(names("property list -t s"), "ro");
+    assert_eq!(names("property list"), "ro label compression");
     made.does("filesystem label", &["x"]);
-    let got = document(&made, "property get -t any", &[b"/"])["property-get"].take();
+    let got = document(&made, "property get", &[b"/"])["property-get"].take();
     assert_eq!(got, json!({ "ro": false, "label": "x", "compression": null }));
 }
 

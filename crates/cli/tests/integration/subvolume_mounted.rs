@@ -139,8 +139,8 @@ fn subvolumes_in_a_mount_are_shown_and_set_by_their_paths() {
     assert_eq!(default(), "ID 5 (FS_TREE)\n");
     fs::create_dir(point.join("plain")).unwrap();
     for (words, more) in [
-        ("property get", &[][..]),
-        ("property set", &["ro", "true"][..]),
+        ("property get -ts", &[][..]),
+        ("property set -ts", &["ro", "true"][..]),
         ("subvolume set-default", &[]),
         ("subvolume show", &[]),
     ] {
@@ -148,7 +148,10 @@ fn subvolumes_in_a_mount_are_shown_and_set_by_their_paths() {
         assert_eq!(said, format!("userbtrfs: {}/plain: no such subvolume\n", point.display()));
     }
     let said = with("property set", "a", &["label", "x"]).bad();
-    assert_eq!(said, "userbtrfs: unknown property: label\n");
+    assert_eq!(said, "userbtrfs: object is not compatible with property: label\n");
+    assert_eq!(with("property get", "plain", &[]).good(), "");
+    assert_eq!(with("property set", "plain", &["compression", "zstd"]).good(), "");
+    assert_eq!(with("property get", "plain", &[]).good(), "compression=zstd\n");
     // An open file keeps a deleted subvolume.
     let open = File::create(point.join("gone/file")).unwrap();
     verb(&site, "subvolume -q delete", &["gone"]).good();

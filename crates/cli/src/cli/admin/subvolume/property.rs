@@ -71,12 +71,12 @@ pub(crate) struct ListArgs {
 #[derive(clap::Args)]
 pub(crate) struct KindArgs {
     /// Type of the object: s, subvolume (property ro), i, inode (property compression), f,
-    /// filesystem (property label), or any
+    /// filesystem (property label), or any (all that the object has)
     #[arg(
         short = 't',
         value_name = "TYPE",
         value_enum,
-        default_value = "s",
+        default_value = "any",
         hide_possible_values = true
     )]
     kind: Kind,
