@@ -6,12 +6,13 @@ use std::process::Command;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Allocate, Compress, Compression, Defragment, ExtentKind, File, Filesystem, InodeFlags,
+    Allocate, Compress, Compression, Defragment, Extent, ExtentKind, File, Filesystem, InodeFlags,
     OpenOptions, Recompress, TreeId,
 };
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::{RecordingDevice, SparseDevice};
 use userbtrfs_testkit::linux::{Linux, run};
+use userbtrfs_testkit::random::Random;
 use userbtrfs_testkit::{pattern, skip_unless_linux};
 
 use super::cut_states::judge_prefixes;
@@ -179,6 +180,72 @@ fn linux_reads_what_is_compressed_while_it_is_defragmented() {
         drop(mount);
         linux.scrub(&image).unwrap();
     }
+    linux.assert_no_complaints().unwrap();
+}
+
+/// Returns where a file is compressed, and whether it is marked incompressible.
+fn compressed(filesystem: &Filesystem, name: &str) -> (Vec<(u64, bool)>, bool) {
+    let file = filesystem.open_file(name).unwrap();
+    let at = |extent: Extent| match extent.kind {
+        ExtentKind::Data { compression, .. } => (extent.start, compression.is_some()),
+        ref other => panic!("{other:?}"),
+    };
+    let extents = file.extents().unwrap().into_iter().map(at).collect();
+    (extents, file.inode().metadata().unwrap().flags.contains(InodeFlags::NOCOMPRESS))
+}
+
+/// Compression that a defragmentation asks for is tried whatever a sample of the data looks like.
+#[test]
+fn same_data_is_compressed_by_a_defragmentation_as_by_linux() {
+    const PART: usize = 128 << 10;
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random::new(5);
+    let noise: Vec<u8> = (0..PART).map(|_| random.below(256).to_le_bytes()[0]).collect();
+    let few: Vec<u8> = noise.iter().map(|byte| byte % 100).collect();
+    let text = vec![b'x'; PART];
+    let files =
+        [("noise", [&noise, &noise]), ("few", [&few, &few]), ("text", [&few, &text])].into_iter();
+    let files = files.chain([("both", [&noise, &few]), ("marked", [&noise, &text])]);
+    let files: Vec<_> =
+        files.map(|(name, parts)| (name, parts.map(|it| &it[..]).concat())).collect();
+    let image = Made::new("default", 256 * MIB, Options::default()).image();
+    let [by_us, by_linux] = ["ours", "theirs"].map(|name| folder.path().join(name));
+    image.write_to(&by_us).unwrap();
+    image.write_to(&by_linux).unwrap();
+
+    let mount = linux.mount(&by_linux, "noatime,subvolid=5").unwrap();
+    for (name, bytes) in &files {
+        let path = mount.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        run(Command::new("sync").arg("-f").arg(mount.path())).unwrap();
+        run(Command::new("btrfs").args(["filesystem", "defragment", "-f", "-czlib"]).arg(path))
+            .unwrap();
+    }
+    drop(mount);
+    let filesystem = open(&by_us, true);
+    for (name, bytes) in &files {
+        let file = filesystem.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file.sync_all().unwrap();
+        let compression = Recompress::With(Compression::Zlib.into());
+        file.defragment(&Defragment { compression, ..Defragment::default() }).unwrap();
+    }
+    filesystem.close().unwrap();
+    let [ours, theirs] = [&by_us, &by_linux].map(|image| {
+        let filesystem = open(image, false);
+        files.iter().map(|(name, _)| (*name, compressed(&filesystem, name))).collect::<Vec<_>>()
+    });
+    let (same, rest) = ours.split_at(3);
+    assert_eq!(same, &theirs[..3]);
+    // Linux gives up the rest of 512 KiB.
+    for ((name, ours), (_, theirs)) in rest.iter().zip(&theirs[3..]) {
+        assert_eq!(ours.0, [(0, false), (PART as u64, true)], "{name}");
+        assert_eq!((theirs.0.as_slice(), ours.1), ([(0, false)].as_slice(), theirs.1), "{name}");
+    }
+    check_file("compressed", &by_us);
+    linux.scrub(&by_us).unwrap();
     linux.assert_no_complaints().unwrap();
 }
 

@@ -60,6 +60,12 @@ fn text(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Returns bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut random = Random(5);
+    (0..len).map(|_| u8::try_from(random.below(256)).unwrap()).collect()
+}
+
 fn with(method: &str) -> Defragment {
     let compression = Recompress::With(method.parse().unwrap());
     Defragment { compression, ..Defragment::default() }
@@ -246,6 +252,26 @@ fn incompressible_data_is_stored_as_it_is() {
     let (file, bytes) = scattered(&lab, "file");
     file.defragment(&with("zstd")).unwrap();
     assert_eq!(compressions(&file), [None]);
+    assert!(file.read_all().unwrap() == bytes);
+    drop(file);
+    lab.close();
+}
+
+/// Bytes that a sample takes for incompressible become shorter nevertheless.
+#[test]
+fn compression_that_is_asked_for_needs_no_sample() {
+    let lab = Lab::new();
+    let noise = noise(128 << 10);
+    let few: Vec<_> = noise.iter().map(|byte| byte % 100).collect();
+    let bytes = [&few[..], &noise[..], &few[..]].concat();
+    let file = lab.create("file");
+    file.write_all_at(&bytes, 0).unwrap();
+    file.sync_all().unwrap();
+    file.defragment(&with("zlib")).unwrap();
+    let zlib = Some(Compression::Zlib);
+    assert_eq!(compressions(&file), [zlib, None, zlib]);
+    let flags = file.inode().metadata().unwrap().flags;
+    assert!(flags.contains(InodeFlags::NOCOMPRESS), "it is marked");
     assert!(file.read_all().unwrap() == bytes);
     drop(file);
     lab.close();

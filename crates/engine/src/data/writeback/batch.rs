@@ -193,10 +193,13 @@ impl<'a> FileJob<'a> {
         }
     }
 
-    /// Records that data did not become smaller: no more of the file is compressed.
+    /// Records that data did not become smaller: no more of the file is compressed, unless that is
+    /// asked for whatever its data looks like.
     fn compressed_in_vain(&mut self) {
-        if self.compression.take_if(|how| !how.is_forced()).is_some() {
-            self.is_incompressible = true;
+        let Some(how) = self.compression else { return };
+        self.is_incompressible |= how.marks_files();
+        if !how.goes_on() {
+            self.compression = None;
         }
     }
 

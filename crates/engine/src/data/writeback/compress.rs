@@ -4,9 +4,10 @@
 //!    becomes an extent of its own, which is kept only if it is a sector shorter on disk, or more.
 //! 2. A file that is overwritten in place, has no checksums or has preallocated extents is not
 //!    compressed.
-//! 3. A chunk of which a sample looks incompressible is not compressed, unless that is forced. If a
-//!    chunk is compressed in vain, the file is marked: it is not compressed any more, unless that
-//!    is forced or its flags ask for it.
+//! 3. A chunk of which a sample looks incompressible is not compressed, unless that is forced or a
+//!    defragmentation asks for it, as in Linux (inode_need_compress). If a chunk is compressed in
+//!    vain, the file is marked: it is not compressed any more, unless that is forced or its flags
+//!    ask for it.
 //! 4. The feature bit of an algorithm is set before data that needs it is submitted.
 //! 5. Bytes behind the end of the file, up to the end of its last sector, are zeros, and are
 //!    compressed too.
@@ -35,6 +36,9 @@ const NEVER: InodeFlags =
 #[derive(Clone, Copy, Debug)]
 pub(in crate::data) struct FileCompression {
     method: CompressionMethod,
+    /// A chunk is compressed only if a sample of it looks compressible.
+    is_sampled: bool,
+    /// The file is not marked if data is compressed in vain.
     is_forced: bool,
 }
 
@@ -85,7 +89,8 @@ pub(in crate::data) fn compression_of(
     let algorithm = if has_flag { own() } else { None };
     let usual = option.map_or(Compression::Zlib.into(), |option| option.method);
     let algorithm = algorithm.unwrap_or(usual.algorithm);
-    Some(FileCompression { method: CompressionMethod { algorithm, ..usual }, is_forced })
+    let method = CompressionMethod { algorithm, ..usual };
+    Some(FileCompression { method, is_sampled: !is_forced, is_forced })
 }
 
 /// Returns how data of a file is compressed that is rewritten; `None` if it is not. Preallocated
@@ -101,7 +106,7 @@ pub(in crate::data) fn recompression_of(
         Recompress::Usual => compression_of(context, pages, &InodeItem { flags, ..*item }),
         Recompress::With(method) if !flags.intersects(NEVER) => {
             let is_forced = context.compress().is_some_and(|option| option.force);
-            Some(FileCompression { method, is_forced })
+            Some(FileCompression { method, is_sampled: false, is_forced })
         }
         Recompress::Never | Recompress::With(_) => None,
     }
@@ -219,14 +224,19 @@ impl Chunk {
 }
 
 impl FileCompression {
-    /// Returns true if data is compressed whatever it looks like.
-    pub(in crate::data) fn is_forced(self) -> bool {
-        self.is_forced
+    /// Returns true if data of the file goes on to be compressed after an attempt in vain.
+    pub(in crate::data) fn goes_on(self) -> bool {
+        !self.is_sampled
+    }
+
+    /// Returns true if a file is marked after an attempt in vain.
+    pub(in crate::data) fn marks_files(self) -> bool {
+        !self.is_forced
     }
 
     /// Returns true if data in these parts is worth an attempt, by a sample.
     fn is_worth_it(self, parts: &[&[u8]]) -> bool {
-        self.is_forced || looks_compressible(parts.iter().copied())
+        !self.is_sampled || looks_compressible(parts.iter().copied())
     }
 
     /// Returns data, compressed; `None` if that failed.
