@@ -1,7 +1,7 @@
 //! `mkfs --rootdir`: a filesystem with the content of a directory.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -203,6 +203,34 @@ fn source_that_cannot_fit_overwrites_nothing() {
         &["image: not enough space: data in ", "dir needs 106954752 bytes", "has 104857600"],
     );
     assert_eq!(verb("ls", &place.image(), &[]).good(), "old\n");
+}
+
+#[test]
+fn source_that_cannot_be_read_overwrites_nothing() {
+    let place = Place::new();
+    let folder = place.0.path();
+    let program = folder.join("program");
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
+    let before = fs::read(place.image()).unwrap();
+    let hidden = place.dir().join("hidden");
+    fs::write(&hidden, "content").unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o000)).unwrap();
+    // Root can read every file.
+    let is_root = rustix::process::geteuid().is_root();
+    for path in [folder, &place.dir(), &place.image()].into_iter().filter(|_| is_root) {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    for options in [&[][..], &["--size", "128M"]] {
+        let mut mkfs = Command::new(&program);
+        mkfs.args(["mkfs", "-f", "-r", "dir", "image"]).args(options).current_dir(folder);
+        if is_root {
+            mkfs.uid(NOBODY).gid(NOBODY);
+        }
+        let said = Ran::from(mkfs.output().unwrap()).bad();
+        assert_says(&said, &["hidden: Permission denied"]);
+        assert!(fs::read(place.image()).unwrap() == before, "{options:?}");
+    }
 }
 
 #[test]

@@ -203,14 +203,14 @@ fn checksum(csum: Csum) -> ChecksumKind {
 }
 
 /// Makes the filesystem. If that fails, a new file is removed, and a file that was empty is empty
-/// again unless another process has written to it.
+/// again unless another process has written to it. A file with content is unchanged if a check
+/// fails, or if the host refuses its new size.
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
     let new = match fs::metadata(&args.image.image) {
         Ok(metadata) => {
             check(args)?;
-            let size = size_of_empty(args, options, &metadata)?;
-            New { size, existed: true }
+            of_existing(args, options, &metadata)?
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             check(args)?;
@@ -221,7 +221,7 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
             let size = size(args, options)?.context("no such file; use --size to create it")?;
             check_size(size)?;
             File::create_new(&args.image.image)?;
-            New { size: Some(size), existed: false }
+            New { size: Some(size), before: Before::Missing }
         }
         Err(error) => return Err(error.into()),
     };
@@ -233,29 +233,59 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
     made
 }
 
-/// The image, and its state before.
+/// The new size of the image, and its state before.
 struct New {
-    /// The new size of a file that was empty or missing; `None` if the size stays.
+    /// The new size; `None` if the size stays.
     size: Option<u64>,
-    /// True if there was a file.
-    existed: bool,
+    before: Before,
+}
+
+/// The state of an image before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Missing,
+    /// A file of length 0.
+    Empty,
+    /// A file of another length, or a block device.
+    Content,
 }
 
 impl New {
+    /// Gives a file without content its size. One with content gets it by [`Self::replace`].
     fn extend(&self, image: &Path) -> Result<()> {
-        let Some(size) = self.size else { return Ok(()) };
-        Ok(File::options().write(true).open(image)?.set_len(size)?)
+        match self.size {
+            Some(size) if self.before != Before::Content => set_len(image, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file with content its new size, and discards the content. If the host refuses the
+    /// size, the content and the length stay.
+    fn replace(&self, device: &dyn Device) -> Result<()> {
+        let Some(size) = self.size.filter(|_| self.before == Before::Content) else {
+            return Ok(());
+        };
+        // The length is never 0 in between: the host could refuse to extend the file after that.
+        let old = device.len();
+        if let Err(error) = device.set_len(size) {
+            // A host without holes may have extended it in part. The first error is reported.
+            if old < size {
+                let _ = device.set_len(old);
+            }
+            return Err(error.into());
+        }
+        // On a host without holes the old content keeps its space; mkfs clears its signatures.
+        let _ = device.discard(0, size);
+        Ok(())
     }
 
     fn undo(&self, image: &Path) -> Result<()> {
         // Keep data that another process has written to it meanwhile.
         let is_hole = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
-        match (self.existed, self.size) {
-            (false, _) => fs::remove_file(image)?,
-            (true, Some(_)) if is_hole() => {
-                File::options().write(true).open(image)?.set_len(0)?;
-            }
-            (true, _) => {}
+        match (self.before, self.size) {
+            (Before::Missing, _) => fs::remove_file(image)?,
+            (Before::Empty, Some(_)) if is_hole() => set_len(image, 0)?,
+            (Before::Empty | Before::Content, _) => {}
         }
         Ok(())
     }
@@ -263,12 +293,16 @@ impl New {
     /// Removes a filesystem that could not be filled. No other process can write to the image,
     /// since the caller has it open for writing.
     fn unmake(&self, image: &Path, device: &dyn Device, fsid: Uuid) -> Result<()> {
-        let was_empty = self.existed && self.size.is_some();
-        if unmake(device, fsid)? && was_empty {
-            File::options().write(true).open(image)?.set_len(0)?;
+        let had_other_size = self.before != Before::Missing && self.size.is_some();
+        if unmake(device, fsid)? && had_other_size {
+            set_len(image, 0)?;
         }
         Ok(())
     }
+}
+
+fn set_len(image: &Path, len: u64) -> Result<()> {
+    Ok(File::options().write(true).open(image)?.set_len(len)?)
 }
 
 fn check_size(size: u64) -> Result<()> {
@@ -288,36 +322,29 @@ fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
     }
 }
 
-/// Returns the new size of an empty file; `None` for anything else, which keeps its size.
-fn size_of_empty(args: &MkfsArgs, options: &Options, metadata: &Metadata) -> Result<Option<u64>> {
+/// Returns the new size of an existing image, which is unchanged so far.
+fn of_existing(args: &MkfsArgs, options: &Options, metadata: &Metadata) -> Result<New> {
     if metadata.is_file() && metadata.len() == 0 {
         let size = size(args, options)?;
         size.map_or(Ok(()), check_size)?;
-        return Ok(size);
+        return Ok(New { size, before: Before::Empty });
     }
-    let Some(size) = args.size else { return Ok(None) };
-    ensure!(metadata.is_file(), "not a regular file; its size cannot be set");
-    if metadata.len() == size {
-        return Ok(None);
+    let size = args.size.filter(|size| !metadata.is_file() || metadata.len() != *size);
+    if let Some(size) = size {
+        ensure!(metadata.is_file(), "not a regular file; its size cannot be set");
+        ensure!(args.force, "file exists and has another size (use --force to overwrite)");
+        check_replacement(args, options, size)?;
     }
-    ensure!(args.force, "file exists and has another size (use --force to overwrite)");
-    check_size(size)?;
-    replace(args, options, size)?;
-    Ok(Some(size))
+    Ok(New { size, before: Before::Content })
 }
 
-/// Makes an existing image an empty file, so that it can get a new size. Fails before that if the
-/// image is in use, or if no filesystem of that size can be made with the options.
-fn replace(args: &MkfsArgs, options: &Options, size: u64) -> Result<()> {
-    let image = &args.image.image;
+/// Fails if no filesystem of another size can replace that of an image.
+fn check_replacement(args: &MkfsArgs, options: &Options, size: u64) -> Result<()> {
+    check_size(size)?;
     if let Some(option) = args.image.given_option().filter(|option| *option != "--no-lock") {
         bail!("{option} excludes a new size");
     }
-    let writable = FileOptions { writable: true, ..args.image.file_options() };
-    // Another process that opens the image after this finds no filesystem in it.
-    let _lock = FileDevice::open(image, writable)?;
-    mkfs::check(options, size)?;
-    Ok(File::options().write(true).open(image)?.set_len(0)?)
+    Ok(mkfs::check(options, size)?)
 }
 
 /// Makes the filesystem and copies the content; the image stays open and locked all the time.
@@ -330,17 +357,22 @@ fn make_and_fill(
     let image = &args.image.image;
     let writable = FileOptions { writable: true, ..args.image.file_options() };
     let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, writable)?);
-    let Some(dir) = &args.rootdir else { return Ok(make(&*device, options)?) };
+    let Some(dir) = &args.rootdir else {
+        new.replace(&*device)?;
+        return Ok(make(&*device, options)?);
+    };
     if args.size.is_some() || new.size.is_none() {
-        rootdir::check_size(dir, options, device.len())?;
+        rootdir::check_size(dir, options, new.size.unwrap_or_else(|| device.len()))?;
     }
+    let owner = owner(args)?;
     // A signal before or after the copy leaves no filesystem either.
     let stop = Arc::default();
     let _signals = Signals::set(&stop)?;
+    // Everything that can be checked beforehand is checked: the old content is lost from here on.
+    new.replace(&*device)?;
     let superblock = make(&*device, options)?;
     let check_stopped =
         || if stop.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) };
-    let owner = owner(args)?;
     let mut open = OpenOptions::new();
     open.write(true).commit_seconds(0).discard(args.discard);
     open.compress(args.compress.and_then(CompressArg::option));

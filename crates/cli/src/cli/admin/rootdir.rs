@@ -116,8 +116,8 @@ pub(in crate::cli) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
     Ok((need + need / 2 + ROOM).next_multiple_of(MIB))
 }
 
-/// Fails if the data of the files in a directory exceeds `size` bytes. The copy itself fails if the
-/// metadata does not fit.
+/// Fails if the data of the files in a directory exceeds `size` bytes, or if a file or directory
+/// cannot be read. The copy itself fails if the metadata does not fit.
 pub(in crate::cli) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
     let need = Measure::of_data(dir)?.data * copies(options.data);
     let named = dir.display();
@@ -188,6 +188,8 @@ impl Measure {
     }
 
     fn add_file(&mut self, entry: &DirEntry, metadata: &Metadata) -> std::io::Result<()> {
+        // An error of the copy would come after an image is overwritten.
+        let file = File::open(entry.path())?;
         let size = metadata.len();
         if size <= INLINE_MAX {
             self.metadata += EXTENT + size;
@@ -197,7 +199,6 @@ impl Measure {
             self.add_data(0, size);
             return Ok(());
         }
-        let file = File::open(entry.path())?;
         let mut at = 0;
         while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
             at = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
