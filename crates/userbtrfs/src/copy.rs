@@ -33,8 +33,8 @@
 //!    they are not errors, as with `cp -a`.
 //! 5. A file is copied whole, with its holes, or not at all. One of the host that changes while it
 //!    is read is kept as it was read, and is reported.
-//! 6. Memory is bounded, whatever the size of the files: a few MiB, and some tens of them with
-//!    [`CopyOptions::keep_shared`].
+//! 6. Memory is bounded, whatever the size of the files: a few MiB, some tens of them with
+//!    [`CopyOptions::keep_shared`], and the paths of the copies with [`CopyOptions::keep_made`].
 //! 7. Nothing is committed here, except for [`CopyOptions::fsync`]: the commit is up to the code
 //!    that opened the filesystem.
 
@@ -70,7 +70,7 @@ use sink::host::{HostSink, open_dir};
 use sink::image::ImageSink;
 use source::host_tree::HostTree;
 use source::image_tree::{ImageTree, is_within};
-use tree::{Context, Links, Start, Tree};
+use tree::{Context, Links, Made, Start, Tree};
 
 /// A copy of one or more trees. Hard links between the trees are kept, as with one call of `cp -a`.
 ///
@@ -83,6 +83,7 @@ pub struct Copier<'a> {
     observer: Option<&'a Observer<'a>>,
     image_links: Links<ImageSink>,
     host_links: Links<HostSink>,
+    made: Option<Made>,
     shared: Option<Arc<SharedFiles>>,
 }
 
@@ -117,8 +118,9 @@ impl<'a> Copier<'a> {
     /// Creates a copy that counts its work in `progress`.
     pub fn new(options: CopyOptions, progress: &'a Progress) -> Self {
         let (image_links, host_links) = Default::default();
+        let made = options.keep_made.then(Made::default);
         let shared = options.keep_shared.then(|| Arc::new(SharedFiles::new()));
-        Self { options, progress, observer: None, image_links, host_links, shared }
+        Self { options, progress, observer: None, image_links, host_links, made, shared }
     }
 
     /// Sets a callback for each file that is complete, and each directory that is made.
@@ -177,8 +179,9 @@ impl<'a> Copier<'a> {
         links: &'c Links<S>,
         report: &'c Report<'c>,
     ) -> Context<'c, S> {
+        let made = self.made.as_ref();
         let shared = self.shared.as_deref();
-        Context::new(&self.options, self.progress, self.observer, links, shared, report)
+        Context::new(&self.options, self.progress, self.observer, links, made, shared, report)
     }
 
     fn image_tree(&self, source: &ImageSource<'_>) -> ImageTree {

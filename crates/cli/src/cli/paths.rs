@@ -1,5 +1,6 @@
 //! The paths of a verb, on which it acts one after the other.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -190,6 +191,43 @@ impl<'a> Destination<'a> {
     }
 }
 
+/// Returns true if different sources have one last name, so that their copies in a directory would
+/// replace each other.
+pub(crate) fn have_namesakes(sources: &[OsString]) -> bool {
+    let mut seen = HashMap::new();
+    sources.iter().any(|source| {
+        let path = source.as_encoded_bytes();
+        let other = last_name(path).and_then(|name| seen.insert(name, path));
+        other.is_some_and(|other| other != path)
+    })
+}
+
+/// The paths at which a call has placed its sources, with those sources.
+#[derive(Default)]
+pub(crate) struct Placed(HashMap<Vec<u8>, Vec<u8>>);
+
+impl Placed {
+    /// Records the path at which a source is now.
+    pub(crate) fn record(&mut self, source: &[u8], path: Vec<u8>) {
+        self.0.insert(path, source.to_vec());
+    }
+
+    /// Fails if a non-directory that another source became is at a path: as in coreutils, it is
+    /// not replaced, since it may be all that is left of that source.
+    pub(crate) fn check_free(
+        &self,
+        filesystem: &Filesystem,
+        source: &[u8],
+        path: &[u8],
+    ) -> Result<()> {
+        let is_of_other = self.0.get(path).is_some_and(|other| other != source);
+        if is_of_other && filesystem.symlink_metadata(path).is_ok_and(|there| !there.is_dir()) {
+            bail!("{}: will not overwrite what was just created", Quoted(path));
+        }
+        Ok(())
+    }
+}
+
 /// Returns an error of giving the inode at `source` the name `target`, with the path that it is
 /// about.
 pub(crate) fn with_path(
@@ -224,6 +262,16 @@ pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn different_sources_with_one_name_are_namesakes() {
+        let are = |sources: &[&str]| {
+            have_namesakes(&sources.iter().map(OsString::from).collect::<Vec<_>>())
+        };
+        assert!(are(&["/a/x", "/c", "/b/x/"]));
+        assert!(!are(&["/a/x", "/a/x", "/a/y"]), "a source that is given twice is one source");
+        assert!(!are(&["/a/.", "/b/."]), "they have no name to keep");
+    }
 
     #[test]
     fn the_last_name_is_one_that_can_be_kept() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use userbtrfs::FileKind;
 
@@ -116,6 +116,97 @@ fn ln_replaces_links_with_force() {
     made.does("ln -t /dir", &["/b"]);
     assert_eq!(read(&made, "/dir/b"), "a");
     assert_says(&made.verb("ln -sfT", &["a", "/dir"]).bad(), &["/dir: cannot overwrite directory"]);
+    made.judge();
+}
+
+/// Makes two files and two directories of one name each, another file, and an empty directory.
+fn with_namesakes() -> Made {
+    let made = with_files(&[
+        ("/a/log", "a"),
+        ("/b/log", "b"),
+        ("/c/other", "c"),
+        ("/a/dir/x", "a"),
+        ("/b/dir/x", "b"),
+        ("/b/dir/y", "b"),
+    ]);
+    made.does("mkdir", &["/all"]);
+    made
+}
+
+#[test]
+fn source_of_the_same_name_does_not_replace_what_the_call_made() {
+    let says = "/all/log: will not overwrite what was just created\n";
+    for (words, prefix) in [
+        ("mv", ""),
+        ("cp", "cp: "),
+        ("cp -a", "cp: "),
+        ("cp --remove-destination", "cp: "),
+        ("ln -f", ""),
+        ("ln -sf", ""),
+    ] {
+        let made = with_namesakes();
+        // What was there before the call is replaced.
+        made.does("truncate -s 3", &["/all/log"]);
+        let said = made.verb(words, &["/a/log", "/b/log", "/c/other", "/all"]).bad();
+        assert_eq!(said, format!("userbtrfs: {prefix}{says}"), "{words}");
+        assert_eq!(read(&made, "/all/log"), "a", "{words}");
+        assert_eq!(read(&made, "/all/other"), "c", "{words}: the rest is done");
+        assert_eq!(read(&made, "/b/log"), "b", "{words}");
+        made.judge();
+    }
+    let made = with_namesakes();
+    made.verb("mv", &["/[ab]/log", "/all"]).bad();
+    assert_eq!((read(&made, "/all/log"), read(&made, "/b/log")), ("a".into(), "b".into()));
+    // With -n it is skipped without an error.
+    let made = with_namesakes();
+    for words in ["cp -n", "mv -n"] {
+        made.does(words, &["/a/log", "/b/log", "/all"]);
+        assert_eq!((read(&made, "/all/log"), read(&made, "/b/log")), ("a".into(), "b".into()));
+        made.does("rm", &["/all/log"]);
+    }
+}
+
+#[test]
+fn source_of_the_same_name_does_not_replace_what_get_and_put_made() {
+    let made = with_namesakes();
+    let host = made.at("host");
+    fs::create_dir(&host).unwrap();
+    fs::write(host.join("log"), "old").unwrap();
+    let text = |name: &str| host.join(name).to_str().unwrap().to_owned();
+    let said = made.verb("get -q", &["/a/log", "/b/log", "/c/other", &text("")]).bad();
+    let log = text("log");
+    let says = "will not overwrite what was just created";
+    assert_eq!(said, format!("userbtrfs: get: {log}: {says}\n"));
+    assert_eq!(fs::read(&log).unwrap(), b"a");
+    assert_eq!(fs::read(text("other")).unwrap(), b"c", "the rest is done");
+
+    fs::create_dir(text("b")).unwrap();
+    fs::write(text("b/log"), "b").unwrap();
+    let said = made.verb("put", &[&log, &text("b/log"), &text("other"), "/all"]).bad();
+    assert_eq!(said, format!("userbtrfs: put: /all/log: {says}\n"));
+    assert_eq!((read(&made, "/all/log"), read(&made, "/all/other")), ("a".into(), "c".into()));
+    made.judge();
+}
+
+#[test]
+fn directories_of_the_same_name_are_merged_and_keep_their_first_files() {
+    let made = with_namesakes();
+    let said = made.verb("cp -r", &["/a/dir", "/b/dir", "/all"]).bad();
+    assert_eq!(said, "userbtrfs: cp: /all/dir/x: will not overwrite what was just created\n");
+    assert_eq!((read(&made, "/all/dir/x"), read(&made, "/all/dir/y")), ("a".into(), "b".into()));
+    let said = made.verb("mv", &["/a/dir", "/b/dir", "/"]).bad();
+    assert_eq!(said, "userbtrfs: /dir: directory not empty\n");
+    // Sources that are one file do not replace each other.
+    made.does("cp -r", &["/a/log", "/a/log", "/all"]);
+    made.does("ln", &["/a/log", "/c/log"]);
+    made.does("cp -a", &["/a/log", "/c/log", "/all"]);
+    // A directory is never replaced by a file, nor a file by a directory.
+    made.does("mkdir -p", &["/d/log"]);
+    for words in ["cp -r", "mv"] {
+        made.does("rm -r", &["/all/log"]);
+        made.verb(words, &["/b/log", "/d/log", "/all"]).bad();
+        assert_eq!(read(&made, "/all/log"), "b", "{words}");
+    }
     made.judge();
 }
 
@@ -343,4 +434,56 @@ fn mkfs_with_force_replaces_an_image_by_one_of_another_size() {
         assert!(made.paths().is_empty());
         made.judge();
     }
+}
+
+#[test]
+fn mkfs_with_force_that_fails_a_check_keeps_the_image() {
+    let made = with_files(&[("/f", "content")]);
+    let image = made.image();
+    let before = fs::read(&image).unwrap();
+    let dir = made.at("dir");
+    let large = dir.join("large");
+    let none = made.at("none");
+    let label = "x".repeat(256);
+    fs::create_dir(&dir).unwrap();
+    fs::write(&large, vec![1; 151 << 20]).unwrap();
+    let [dir, large, none] = [&dir, &large, &none].map(|path| path.to_str().unwrap());
+    let fails: [(&[&str], &str); 8] = [
+        (&["150M", "--rootdir", dir], "not enough space"),
+        (&["300M", "-d", "dup", "--rootdir", dir], "not enough space"),
+        (&["128M", "--rootdir", none], "none: No such file"),
+        (&["128M", "--rootdir", large], "large: not a directory"),
+        (&["128M", "-L", &label], "the label has 256 bytes"),
+        (&["128M", "-O", "no-such"], "unknown feature no-such"),
+        (&["128M", "--offset", "4096"], "--offset excludes a new size"),
+        (&["15E"], "file too large"),
+    ];
+    for (options, why) in fails {
+        assert_says(&made.verb("mkfs -f", &[&["-b"], options].concat()).bad(), &[why]);
+        assert!(fs::read(&image).unwrap() == before, "{options:?}");
+    }
+}
+
+/// A limit of file sizes refuses on every host what the maximum of a host refuses.
+#[test]
+fn mkfs_with_force_keeps_an_image_whose_new_size_the_host_refuses() {
+    let made = with_files(&[("/f", "content")]);
+    let image = made.image();
+    let before = fs::read(&image).unwrap();
+    let link = made.at("link");
+    fs::hard_link(&image, &link).unwrap();
+    fs::create_dir(made.at("dir")).unwrap();
+    for options in ["-b 20T", "-b 7.9E", "-b 20T -r dir", "-b 20T --discard"] {
+        let script = format!("ulimit -f 800000; exec \"$0\" mkfs -f {options} image");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script, env!("CARGO_BIN_EXE_userbtrfs")]).current_dir(made.at(""));
+        let said = Ran::from(bash.stdin(Stdio::null()).output().unwrap()).bad();
+        assert_says(&said, &["image: File too large"]);
+        assert!(fs::read(&image).unwrap() == before, "{options}");
+    }
+    // The file itself is used again, so that its other names hold the new filesystem.
+    made.verb("mkfs -q -f", &["-b", "1G", "-L", "new"]).good();
+    assert_eq!(fs::metadata(&link).unwrap().len(), 1 << 30);
+    assert!(made.paths().is_empty());
+    made.judge();
 }

@@ -35,6 +35,13 @@ pub enum CopyError {
         /// The error.
         error: SideError,
     },
+    /// The copy would replace that of another source: see
+    /// [`CopyOptions::keep_made`](super::CopyOptions::keep_made).
+    #[error("{}: will not overwrite what was just created", quoted(path))]
+    JustCreated {
+        /// The path of the copy.
+        path: PathBuf,
+    },
     /// The file is the image that is copied into, or out of.
     #[error("{}: is the image itself; skipped", quoted(path))]
     Itself {

@@ -35,6 +35,9 @@ pub struct CopyOptions {
     pub in_place: bool,
     /// Leaves existing files as they are, without an error.
     pub no_clobber: bool,
+    /// Refuses to replace files that the same [`Copier`](super::Copier) made, so that sources with
+    /// one name do not replace each other. It keeps the paths of all copies in memory.
+    pub keep_made: bool,
     /// The number of files of the host that are filled at the same time.
     pub workers: usize,
 }
@@ -80,6 +83,7 @@ impl Default for CopyOptions {
             filter: None,
             in_place: false,
             no_clobber: false,
+            keep_made: false,
             // More workers than processors, since workers wait for reads of small files.
             workers: (2 * cpus).max(4),
         }

@@ -6,11 +6,11 @@
 //!    of them can change those after it. Set-id bits are not set without the owner.
 //! 3. ACLs that the source does not have are removed before the mode is set: with them, the mode
 //!    would grant rights to the users that they name. If that fails, the mode is not set.
-//! 4. An existing non-directory is replaced, unless it is the source or
-//!    [`CopyOptions::no_clobber`] is set; a directory is not. With [`CopyOptions::in_place`] an
-//!    existing file gets the content when all of it is in a new one.
+//! 4. An existing non-directory is replaced, unless it is the source, [`CopyOptions::no_clobber`]
+//!    is set, or [`CopyOptions::keep_made`] is set and it was just made; a directory is not. With
+//!    [`CopyOptions::in_place`] an existing file gets the content when all of it is in a new one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -43,6 +43,9 @@ const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default
 /// The copies of inodes with several names.
 pub(super) type Links<S> = Mutex<HashMap<Origin, <S as Sink>::Links>>;
 
+/// The paths of the copies that were made.
+pub(super) type Made = Mutex<HashSet<PathBuf>>;
+
 /// The state of a copy that all its threads share.
 pub(super) struct Context<'a, S: Sink> {
     options: &'a CopyOptions,
@@ -50,6 +53,8 @@ pub(super) struct Context<'a, S: Sink> {
     report: &'a Report<'a>,
     observer: Option<&'a Observer<'a>>,
     links: &'a Links<S>,
+    /// The paths that are not replaced.
+    made: Option<&'a Made>,
     shared: Option<&'a SharedFiles>,
     /// True after an error after which nothing can succeed.
     has_ended: AtomicBool,
@@ -69,11 +74,12 @@ impl<'a, S: Sink> Context<'a, S> {
         progress: &'a Progress,
         observer: Option<&'a Observer<'a>>,
         links: &'a Links<S>,
+        made: Option<&'a Made>,
         shared: Option<&'a SharedFiles>,
         report: &'a Report<'a>,
     ) -> Self {
         let has_ended = AtomicBool::new(false);
-        Self { options, progress, report, observer, links, shared, has_ended }
+        Self { options, progress, report, observer, links, made, shared, has_ended }
     }
 
     /// Counts and reports an error.
@@ -93,11 +99,23 @@ impl<'a, S: Sink> Context<'a, S> {
         !self.progress.is_stopped() && !self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Calls the observer with a new file or directory.
+    /// Records a new file or directory, and calls the observer with it.
     fn notify(&self, item: &Item<S>) {
+        if let Some(made) = self.made {
+            made.lock().expect("no one panics with it").insert(item.path.clone());
+        }
         if let Some(observer) = self.observer {
             observer(&item.entry.path, &item.path);
         }
+    }
+
+    /// Fails if the copy of another source would be replaced.
+    fn check_not_made(&self, item: &Item<S>) -> Result<(), CopyError> {
+        let Some(made) = self.made else { return Ok(()) };
+        if made.lock().expect("no one panics with it").contains(&item.path) {
+            return Err(CopyError::JustCreated { path: item.path.clone() });
+        }
+        Ok(())
     }
 
     /// Returns the mode with which a new inode is made.
@@ -119,6 +137,7 @@ impl<'a, S: Sink> Context<'a, S> {
         let mut first = S::make_file(&item, mode);
         let exists = first.as_ref().is_err_and(|error| error.is(Errno::EXIST));
         if exists && self.options.in_place && !self.options.no_clobber {
+            self.check_not_made(&item)?;
             item.existing = open_existing(&item)?;
             if item.existing.is_some() {
                 first = S::make_unnamed(&item, mode);
@@ -371,6 +390,7 @@ impl<'a, S: Sink> Context<'a, S> {
         if self.options.no_clobber {
             return Ok(None);
         }
+        self.check_not_made(item)?;
         if S::is_source(item).map_err(target_error(item))? {
             return Err(replaced_by_itself(item));
         }

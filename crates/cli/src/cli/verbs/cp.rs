@@ -10,6 +10,7 @@ use userbtrfs::{Error, Filesystem, Inode};
 
 use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_image_trees;
+use crate::cli::paths::have_namesakes;
 use crate::cli::report::ExitStatus;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -77,7 +78,8 @@ impl RunVerb for CpArgs {
             of_image_trees(sources.iter().map(find).collect::<Result<Vec<_>, _>>().ok()?, stop)
         };
         let total = if self.one_file_system { Total::Unknown } else { Total::Measured(&total) };
-        let copied = copy("cp", &session.global, self.options(), true, total, |copier, report| {
+        let options = CopyOptions { keep_made: have_namesakes(sources), ..self.options() };
+        let copied = copy("cp", &session.global, options, true, total, |copier, report| {
             for source in sources {
                 let path = source.as_encoded_bytes();
                 let inode = match self.find(filesystem, path) {

@@ -18,7 +18,7 @@ use crate::cli::args::GetArgs;
 use crate::cli::host::image::image_file;
 use crate::cli::host::meter::Total;
 use crate::cli::host::totals::of_image_trees;
-use crate::cli::paths::{Destination, Placement, last_name};
+use crate::cli::paths::{Destination, Placement, have_namesakes, last_name};
 use crate::cli::report::ExitStatus;
 use crate::cli::session::Session;
 use crate::cli::text::shown;
@@ -38,6 +38,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         one_subvolume: args.one_subvolume,
         except: image_file(&session.image),
         filter: args.filter.filter(),
+        keep_made: have_namesakes(sources),
         ..CopyOptions::default()
     };
     options.workers = args.jobs.unwrap_or(options.workers);

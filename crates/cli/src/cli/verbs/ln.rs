@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use userbtrfs::{Error, Filesystem, Quoted};
 
-use crate::cli::paths::{Destination, with_path};
+use crate::cli::paths::{Destination, Placed, with_path};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -39,11 +39,19 @@ impl RunVerb for LnArgs {
             || (self.no_dereference && paths.last().is_some_and(is_link));
         let (targets, destination) = Destination::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
+        let mut placed = Placed::default();
         for target in targets {
             let to = target.as_encoded_bytes();
-            let link = || -> Result<()> {
+            let mut link = || -> Result<()> {
                 let path = destination.of(to).with_context(|| shown(target))?;
+                if self.force
+                    && let Err(error) = placed.check_free(filesystem, to, &path)
+                {
+                    failures.report(&error);
+                    return Ok(());
+                }
                 self.link(filesystem, to, &path)?;
+                placed.record(to, path.clone());
                 let arrow = if self.symbolic { "->" } else { "=>" };
                 progress(&session.global, || {
                     format!("'{}' {arrow} '{}'", Quoted(&path), Quoted(to))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow};
 use userbtrfs::{Error, Filesystem, Quoted, RenameMode};
 
-use crate::cli::paths::{Destination, with_path};
+use crate::cli::paths::{Destination, Placed, with_path};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -34,13 +34,20 @@ impl RunVerb for MvArgs {
         let paths = self.destination.expanded_paths(session)?;
         let (sources, destination) = Destination::split(filesystem, &paths, plain)?;
         let failures = ExitStatus::default();
+        let mut placed = Placed::default();
         for source in sources {
             let path = source.as_encoded_bytes();
-            let move_it = || -> Result<()> {
+            let mut move_it = || -> Result<()> {
                 let target = destination.of(path).with_context(|| shown(source))?;
                 if self.mode() == RenameMode::Replace && is_same(filesystem, path, &target) {
                     let [from, to] = [path, &target].map(Quoted);
                     failures.report(&anyhow!("'{from}' and '{to}' are the same file"));
+                    return Ok(());
+                }
+                if self.mode() == RenameMode::Replace
+                    && let Err(error) = placed.check_free(filesystem, path, &target)
+                {
+                    failures.report(&error);
                     return Ok(());
                 }
                 let renamed = filesystem.rename_with(path, &target, self.mode());
@@ -48,6 +55,7 @@ impl RunVerb for MvArgs {
                     return progress(&session.global, || format!("skipped '{}'", Quoted(&target)));
                 }
                 renamed.map_err(|error| with_path(filesystem, path, &target, error))?;
+                placed.record(path, target.clone());
                 progress(&session.global, || self.describe(path, &target))
             };
             failures.continue_after(move_it())?;

@@ -16,6 +16,7 @@ use crate::cli::host::image::image_file;
 use crate::cli::host::meter::{Total, watch_bytes};
 use crate::cli::host::totals::of_host_trees;
 use crate::cli::owners::{Names, Owner, OwnerArg};
+use crate::cli::paths::have_namesakes;
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::copy_target::{SourceKind, Target, copy};
 use crate::cli::verbs::filter::FilterArgs;
@@ -99,7 +100,8 @@ impl PutArgs {
         let sources = sources.iter().map(|path| session.host_path(path));
         let paths = sources.chain([Ok(destination.clone())]).collect::<Result<Vec<_>>>()?;
         let (sources, target) = Target::split(&session.filesystem, &paths, false)?;
-        let options = self.options(&session.image, owner);
+        let keep_made = have_namesakes(sources);
+        let options = CopyOptions { keep_made, ..self.options(&session.image, owner) };
         let is_all = options.filter.is_none() && !options.one_subvolume;
         let total = |stop: &AtomicBool| of_host_trees(sources.iter().map(Path::new), stop);
         let total = if is_all { Total::Measured(&total) } else { Total::Unknown };
