@@ -3,12 +3,17 @@
 //! 1. `;` separates steps. `times N STEP` repeats the step N times, with `#` replaced by the number
 //!    of the repetition, from 1.
 //! 2. A path is relative to the root, which is `/`; `%N` is the open handle of that number.
-//! 3. Each write has different bytes, which compress well, since images of stories are stored.
+//! 3. Each write has different bytes, which compress well, since images of stories are stored. In a
+//!    story that sets [`COMPRESSION`], btrfs finds them compressible, too.
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::manifest::{Bytes, Kind, Mode};
 use crate::operation::{AllocateKind, Attributes, Object, Operation, RenameKind, XattrKind};
+use crate::pattern::COMPRESSIBLE;
+
+/// The extended attribute that turns the compression of a file on or off.
+const COMPRESSION: &str = "btrfs.compression";
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -56,9 +61,10 @@ pub enum Step {
 /// Parses the steps of a story.
 pub(super) fn read(text: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
+    let first_seed = if text.contains(COMPRESSION) { COMPRESSIBLE } else { 2 };
     for step in text.split(';') {
         for words in repeated(step)? {
-            let seed = u32::try_from(steps.len())? * 2 + 2;
+            let seed = first_seed + u32::try_from(steps.len())? * 2;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let read = one(&words, seed);
             steps.extend(read.with_context(|| format!("the step `{}`", step.trim()))?);

@@ -7,8 +7,9 @@
 
 use std::sync::OnceLock;
 
-use userbtrfs::FullCommitReason;
 use userbtrfs::mkfs::Options;
+use userbtrfs::{Extent, ExtentKind, FullCommitReason};
+use userbtrfs_sync::Arc;
 use userbtrfs_testkit::devices::SparseImage;
 use userbtrfs_testkit::engine_target::EngineTarget;
 use userbtrfs_testkit::linux::Linux;
@@ -119,6 +120,30 @@ fn preallocation_past_end_of_inode_logged_as_existing_is_kept() {
     }
 }
 
+/// So the stories of compressed extents have several of them.
+#[test]
+fn story_that_sets_compression_leaves_compressed_extents() {
+    skip_unless_linux!();
+    let done = "create a; setxattr a btrfs.compression zlib; write a 512k; fsync a";
+    let text = format!("- **compressed** Done: `{done}`. There: `all is now`.");
+    let steps = &read(&text).unwrap()[0].ways[0];
+    let ours = act_by_us(plain(), steps).unwrap();
+    let linux = Linux::lock().unwrap();
+    let theirs = act_by_linux(&linux, plain(), steps).unwrap();
+    drop(linux);
+    for (who, acted) in [("us", ours), ("Linux", theirs)] {
+        let target = EngineTarget::on_device(Arc::new(acted.image.to_device())).unwrap();
+        let extents = target.filesystem().open_file("/a").unwrap().extents().unwrap();
+        let is_compressed = |extent: &Extent| {
+            matches!(extent.kind, ExtentKind::Data { compression: Some(_), .. })
+                && extent.len == 128 << 10
+        };
+        assert_eq!(extents.len(), 4, "by {who}: {extents:?}");
+        assert!(extents.iter().all(is_compressed), "by {who}: {extents:?}");
+        target.close().unwrap();
+    }
+}
+
 /// Like the story `link_and_fsync_of_either_name`, with all directories of two levels.
 #[test]
 fn a_link_from_any_directory_to_any_and_fsync_of_either() {
@@ -186,7 +211,7 @@ fn tell(name: &str) {
 }
 
 /// Stories that may end with a commit: an explicit one, because an item with very many names would
-/// replace another one, or because a subvolume was made, renamed or deleted.
+/// replace another one, because a subvolume was made, renamed or deleted, or because of a feature.
 const COMMITTED: &[&str] = &[
     "a_commit_takes_the_log_along",
     "a_file_of_a_new_subvolume_is_fsynced",
@@ -199,6 +224,7 @@ const COMMITTED: &[&str] = &[
     "a_subvolume_is_renamed_and_its_directory_fsynced",
     "a_subvolume_with_a_log_is_deleted",
     "one_of_many_names_is_removed_and_one_added",
+    "the_first_data_with_lzo_or_zstd_is_fsynced",
 ];
 
 /// Executes a story with both sides; returns the unmet expectations.
@@ -397,6 +423,13 @@ stories! {
     a_clone_evicted_and_fsynced
     a_clone_makes_a_hole
     overwritten_and_fsynced_in_turn_with_another
+    a_compressed_file_is_fsynced
+    the_first_data_with_lzo_or_zstd_is_fsynced
+    a_compressed_extent_is_overwritten_in_part
+    a_compressed_extent_is_truncated_in_part
+    a_hole_is_punched_in_a_compressed_extent
+    a_part_of_a_compressed_extent_is_cloned
+    compression_is_turned_off_between_two_fsyncs
     files_of_two_subvolumes_are_fsynced
     a_file_of_a_new_subvolume_is_fsynced
     a_subvolume_is_deleted_and_its_directory_fsynced
