@@ -24,6 +24,7 @@ mod locks;
 mod model;
 mod names;
 mod programs;
+mod resize;
 mod shutdown;
 mod space_info;
 mod subvolume_ioctls;
