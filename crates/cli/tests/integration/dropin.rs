@@ -12,7 +12,7 @@ use super::support::made::Made;
 use super::support::site::Site;
 
 /// Lines of scripts for `sh`. `M` is the mount point; the working directory is that, too.
-const SCRIPT: [&str; 66] = [
+const SCRIPT: [&str; 81] = [
     "btrfs subvolume create $M/data",
     "btrfs subvolume create snapshots",
     "btrfs sub create $M/data/inner/",
@@ -83,6 +83,24 @@ const SCRIPT: [&str; 66] = [
     "btrfs sub create \"$(printf 'a\\tb\\\\c')\"; btrfs sub list $M; btrfs sub show a*b*; \
      btrfs fi du a*",
     "btrfs sub snapshot a*b* 'b c'; btrfs sub show a*b* | tail -n 1; btrfs sub delete a*b* 'b c'",
+    "head -c 300000 /dev/zero | tr '\\0' x > large; btrfs filesystem sync .; \
+     btrfs filesystem du -s large; btrfs fi du -s --raw $M/large plain/file",
+    // Linux allocates other amounts, and the path of a device is that of the image here.
+    "btrfs filesystem usage -b $M | \
+     sed -E 's,/[^[:space:]]+,DEV,; s/[0-9][0-9.]*/N/g; s/[[:space:]]+/ /g'",
+    "btrfs filesystem df $M | sed -E 's/[0-9.]+([KMGT]i)?B/N/g'",
+    "btrfs fi df -b plain | sed -E 's/[0-9]+/N/g'",
+    "btrfs filesystem label $M; btrfs filesystem label $M 'a label'; btrfs filesystem label $M",
+    "btrfs fi label $M ''; echo $?; btrfs fi label $M",
+    "btrfs filesystem resize max $M | sed 's/(.*)/(DEV)/'",
+    "btrfs filesystem resize -32m $M | sed 's/(.*)/(DEV)/'; stat -f -c '%b %S' $M",
+    "btrfs filesystem usage -b $M | awk '/Device size/ {print $3}'",
+    "btrfs fi resize 1:+16m $M | sed 's/(.*)/(DEV)/'; stat -f -c '%b %S' .",
+    "btrfs fi resize 1:max . | sed 's/(.*)/(DEV)/'; stat -f -c '%b %S' .",
+    "btrfs filesystem resize 1T $M > /dev/null; echo $?; stat -f -c '%b %S' $M",
+    "btrfs filesystem defragment large; echo $?; cksum large",
+    "btrfs filesystem defragment -v -czlib $M/large $M/plain/file; echo $?; cksum large plain/file",
+    "btrfs fi defrag -r -t 1m plain; echo $?; btrfs filesystem defragment missing; echo $?",
     "btrfs subvolume list $M | wc -l; ls -R",
 ];
 
@@ -167,6 +185,10 @@ fn script_lines_print_in_a_mount_what_btrfs_progs_prints() {
     let Some(site) = Site::new() else { return };
     let links = Links::new();
     let theirs = Made::new();
+    // Linux shrinks no filesystem to less than 256 MiB.
+    for made in [&site.made, &theirs] {
+        made.verb("filesystem resize 512M", &[]).good();
+    }
     site.mount(&[]).good();
     let linux = Linux::lock().unwrap();
     let mount = linux.mount(&theirs.image(), "noatime").unwrap();

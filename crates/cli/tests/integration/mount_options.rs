@@ -96,6 +96,11 @@ fn new_files_are_stored_as_the_options_say() {
         ("nodatacow,datasum", PLAIN),
         ("nodatasum,datacow", UNSUMMED),
         ("datasum,nodatacow", IN_PLACE),
+        // Forced, so that no file is marked incompressible, which depends on the time of a write.
+        ("compress-force=zstd,nodatacow", IN_PLACE),
+        ("nodatacow,compress-force=zstd", PLAIN),
+        ("nodatasum,compress-force=lzo", PLAIN),
+        ("compress-force,nodatasum", UNSUMMED),
     ] {
         let theirs = of_linux(&site, options);
         let ours = of_ours(&site, options);
