@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -54,16 +54,26 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
     verify("the directory", &expected, &extracted, demo.begun)
 }
 
-/// Copies a file compressed, which takes less space; it stays in the image and the directory.
+/// Copies a tree compressed, which takes less space; it stays in the image and the directory.
 fn show_compression(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
+    let tree = source.join("edited");
     let before = data_in_use(demo, image)?;
-    let copy = Path::new("/compressed");
-    demo.call(&["put", "--compress", "zstd:3"], &[image, &demo.program, copy])?;
+    demo.call(&["put", "--compress", "zstd:3"], &[image, &tree, Path::new("/compressed")])?;
     let taken = data_in_use(demo, image)?.saturating_sub(before);
-    let len = demo.program.metadata()?.len();
+    let len = space_of(&tree)?;
     ensure!(taken < len / 10 * 9, "{len} bytes take {taken}, though compressed");
-    println!("The {len} bytes of the program take {taken}.");
-    Edit::new("cp -a", &[demo.program.as_os_str(), OsStr::new("compressed")]).of_directory(source)
+    println!("The {len} bytes of the tree take {taken}.");
+    Edit::new("cp -a", &["edited", "compressed"]).of_directory(source)
+}
+
+/// Returns the bytes that the files of a tree take.
+fn space_of(tree: &Path) -> Result<u64> {
+    const UNIT: u64 = 512;
+    let manifest = walk(tree)?;
+    let files = manifest.entries().iter().filter(|entry| entry.kind == Kind::File);
+    let space =
+        |path: &[u8]| Ok(tree.join(OsStr::from_bytes(&path[1..])).metadata()?.blocks() * UNIT);
+    files.map(|entry| space(entry.path.as_slice())).sum()
 }
 
 /// Grows the filesystem with its file, and shrinks it again, but not as far.
