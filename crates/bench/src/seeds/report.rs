@@ -91,8 +91,8 @@ impl Report {
         text.push_str(
             "- before, now: the library in process, with the former behaviour and without; fuse, \
              btrfs: dbench, fio and fs_mark on our mount and on the kernel's; btrfs, loader: the \
-             load of before and now on the kernel's mount, which shows how like the program it is; now \
-             to loader: now to that\n\
+             load of before and now on the kernel's mount, which shows how like the program it is; \
+             now to loader: now to that\n\
              - cells: median (minimum to maximum) of all runs; seed: the published ratio\n\n",
         );
         let mut seeds: Vec<_> = self.cases().map(|it| it.case.seed).collect();
@@ -221,8 +221,8 @@ impl Row {
         if overlap { format!("noise ({ratio:.2}x)") } else { format!("{ratio:.2}x") }
     }
 
-    /// Returns how many times as good as the kernel the library is, with the load by which the kernel
-    /// is better; infinity if unknown.
+    /// Returns how many times as good as the kernel the library is, by the load with which the
+    /// kernel is better; infinity if unknown.
     fn against_kernel(&self) -> f64 {
         let gain = |from: Option<Spread>| Some(self.figure.gain(from?.median, self.now?.median));
         let gains = [self.btrfs, self.loader].into_iter().filter_map(gain);
