@@ -27,6 +27,7 @@ mod options;
 mod path;
 mod reader;
 mod resize;
+mod seek;
 #[cfg(all(test, shuttle))]
 mod shuttle_models;
 mod space;

@@ -228,7 +228,7 @@ impl File {
         let tree_roots = inner.tree_roots().clone();
         let pages = Arc::clone(&self.pages);
         let stream = Stream::new(tree_roots, pages, start, end, inner.window);
-        FileReader::new(stream, self.inode.clone())
+        FileReader::new(stream, start..end, self.inode.clone())
     }
 
     /// Returns the extents of the file, from start to end, without gap, after writing dirty data.

@@ -2,21 +2,29 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use super::Inode;
+use super::seek::position_after;
 use crate::data::{ReadExtents, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Reads a file from start to end, with readahead. It belongs to the thread that created it.
 ///
 /// [`FileReader::next_chunk`] returns the buffers themselves and reports holes; [`std::io::Read`]
-/// copies, and reads holes as zeros.
+/// copies, and reads holes as zeros. Both continue where the other one ended.
+///
+/// A position of [`std::io::Seek`] counts from the start of the range that is read, which is the
+/// whole file with [`File::reader`](super::File::reader). A seek drops what was read ahead, except
+/// for one to the present position and a short one forward.
 ///
 /// Like an open file, it keeps the file from being deleted when its last name is removed.
 pub struct FileReader {
     stream: Stream,
-    /// The chunk that `read` is in, and how much of it was read.
-    current: Option<(Chunk, u64)>,
+    /// The offsets between which it reads.
+    range: Range<u64>,
+    /// The rest of the chunk that `read` or `seek` is in.
+    current: Option<Chunk>,
     /// Keeps the inode from being deleted.
     inode: Inode,
 }
@@ -57,11 +65,18 @@ impl Chunk {
     pub fn bytes(&self) -> Option<&[u8]> {
         self.fetched.bytes()
     }
+
+    /// Returns the rest after the first `count` bytes; `None` if nothing is left.
+    fn after(self, count: u64) -> Option<Self> {
+        let offset = self.offset + count;
+        let fetched = self.fetched.after(count);
+        (fetched.len() > 0).then_some(Self { offset, fetched })
+    }
 }
 
 impl FileReader {
-    pub(super) fn new(stream: Stream, inode: Inode) -> Self {
-        Self { stream, current: None, inode }
+    pub(super) fn new(stream: Stream, range: Range<u64>, inode: Inode) -> Self {
+        Self { stream, range, current: None, inode }
     }
 
     /// Starts to read the first bytes without waiting for them.
@@ -72,37 +87,63 @@ impl FileReader {
     /// Returns the next bytes or hole, in order and without gap; `None` at the end, and after an
     /// error, before which all good data was returned.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
+        if let Some(rest) = self.current.take() {
+            return Ok(Some(rest));
+        }
         let next = self.stream.next()?;
         Ok(next.map(|(offset, fetched)| Chunk { offset, fetched }))
+    }
+
+    /// Returns the offset in the file of the next byte.
+    fn offset(&self) -> u64 {
+        self.current.as_ref().map_or_else(|| self.stream.position(), Chunk::offset)
+    }
+
+    /// Returns the length of the range, as far as it is in the file.
+    fn range_len(&self) -> u64 {
+        self.range.end.min(self.stream.file_len()).saturating_sub(self.range.start)
+    }
+
+    /// Continues at an offset in the file.
+    fn move_to(&mut self, offset: u64) {
+        match self.current.take() {
+            // Reads on. A seek back drops the chunk, so that later writes are seen.
+            Some(chunk) if (chunk.offset..chunk.offset + chunk.len()).contains(&offset) => {
+                let count = offset - chunk.offset;
+                self.current = chunk.after(count);
+            }
+            _ => self.stream.seek(offset, self.range.end),
+        }
     }
 }
 
 impl io::Read for FileReader {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some((chunk, done)) = &mut self.current {
-                let left = chunk.len() - *done;
-                if left > 0 || target.is_empty() {
-                    let len = usize::try_from(left).map_or(target.len(), |l| l.min(target.len()));
-                    copy(chunk, *done, &mut target[..len]);
-                    *done += len as u64;
-                    return Ok(len);
-                }
-            }
-            match self.next_chunk()? {
-                Some(chunk) => self.current = Some((chunk, 0)),
-                None => return Ok(0),
-            }
+        if target.is_empty() {
+            return Ok(0);
         }
+        let Some(chunk) = self.next_chunk()? else { return Ok(0) };
+        let len = usize::try_from(chunk.len()).map_or(target.len(), |len| len.min(target.len()));
+        copy(&chunk, &mut target[..len]);
+        self.current = chunk.after(len as u64);
+        Ok(len)
     }
 }
 
-fn copy(chunk: &Chunk, from: u64, target: &mut [u8]) {
+/// Copies the first bytes of a chunk.
+fn copy(chunk: &Chunk, target: &mut [u8]) {
     match chunk.bytes() {
         None => target.fill(0),
-        Some(bytes) => {
-            let from = usize::try_from(from).expect("within the chunk's bytes");
-            target.copy_from_slice(&bytes[from..][..target.len()]);
-        }
+        Some(bytes) => target.copy_from_slice(&bytes[..target.len()]),
+    }
+}
+
+impl io::Seek for FileReader {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let start = self.range.start;
+        let position = position_after(to, self.offset() - start, self.range_len())?;
+        let offset = start.checked_add(position).ok_or(Error::FileTooLarge)?;
+        self.move_to(offset);
+        Ok(position)
     }
 }

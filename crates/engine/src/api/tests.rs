@@ -26,6 +26,7 @@ mod resize;
 mod salvaging;
 #[cfg(debug_assertions)]
 mod searching;
+mod seeking;
 mod serving;
 mod shared;
 #[cfg(not(shuttle))]

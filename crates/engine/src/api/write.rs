@@ -8,6 +8,7 @@ use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
 use super::filesystem::Inner;
+use super::seek::position_after;
 use crate::data::{Allocate, FileOps, Times};
 use crate::error::{Error, Result};
 use crate::inode::ops;
@@ -183,13 +184,7 @@ impl io::Write for FileWriter<'_> {
 
 impl io::Seek for FileWriter<'_> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let (from, by) = match to {
-            io::SeekFrom::Start(offset) => (offset, 0),
-            io::SeekFrom::Current(by) => (self.offset, by),
-            io::SeekFrom::End(by) => (self.file.len(), by),
-        };
-        let to = from.checked_add_signed(by).ok_or(Error::Invalid("a place before the start"))?;
-        self.offset = to;
-        Ok(to)
+        self.offset = position_after(to, self.offset, self.file.len())?;
+        Ok(self.offset)
     }
 }

@@ -1,5 +1,6 @@
 //! Cached files on a filesystem in memory: coherent, bounded, and failing only where they must.
 
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
 use userbtrfs_device::{Device, MemoryDevice};
@@ -434,6 +435,20 @@ fn stream_returns_data_before_damage_then_error_then_end() {
         assert_eq!((given, fails_at(&Err(error))), (DAMAGED, DAMAGED));
         assert!(reader.next_chunk().unwrap().is_none());
     }
+}
+
+#[test]
+fn seek_after_damage_reads_on() {
+    let mut reader = damaged(false).open_file("file").unwrap().reader();
+    let mut bytes = Vec::new();
+    assert!(reader.read_to_end(&mut bytes).is_err());
+    assert_eq!(reader.stream_position().unwrap(), DAMAGED);
+    assert!(reader.read(&mut [0]).is_err(), "it is no end of the file");
+    reader.seek(SeekFrom::Current(4096)).unwrap();
+    bytes.clear();
+    reader.read_to_end(&mut bytes).unwrap();
+    let expected: Vec<u8> = (41..100).flat_map(|at| Told::content(at, 1)).collect();
+    assert!(bytes == expected);
 }
 
 #[test]

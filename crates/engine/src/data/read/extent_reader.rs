@@ -53,6 +53,17 @@ impl ReadExtents {
         }
     }
 
+    /// Returns the bytes after the first `count`, which must not be more than all.
+    pub(crate) fn after(self, count: u64) -> Self {
+        match self {
+            Self::Zeros(len) => Self::Zeros(len - count),
+            Self::Bytes { buffer, skip, len } => {
+                let count = to_usize(count);
+                Self::Bytes { buffer, skip: skip + count, len: len - count }
+            }
+        }
+    }
+
     /// Returns the bytes; `None` if they are zeros.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {

@@ -95,6 +95,21 @@ impl Stream {
         Ok(())
     }
 
+    /// Returns the offset of the next piece.
+    pub(crate) fn position(&self) -> u64 {
+        self.given
+    }
+
+    /// Continues at `at`, up to `end`, also after an error. Data that was read ahead is dropped,
+    /// unless the stream is there already.
+    pub(crate) fn seek(&mut self, at: u64, end: u64) {
+        if self.given != at || self.end != end {
+            self.given = at;
+            self.end = end;
+            self.go_back(0);
+        }
+    }
+
     /// Returns the next piece: its offset, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, ReadExtents)>> {
         loop {
@@ -245,7 +260,12 @@ impl Stream {
 
     /// Returns the end of the stream, given the present size of the file.
     fn end(&self) -> u64 {
-        self.end.min(self.pages.inode().item().size)
+        self.end.min(self.file_len())
+    }
+
+    /// Returns the present size of the file.
+    pub(crate) fn file_len(&self) -> u64 {
+        self.pages.inode().item().size
     }
 
     /// Reads with the range locked: up to the damage, if there is some.
