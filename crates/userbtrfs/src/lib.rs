@@ -76,8 +76,8 @@
 //! # }
 //! ```
 //!
-//! The folder `examples` has whole programs: `create_and_fsync`, `backup`, `custom_device`,
-//! `list_and_read` and `parallel_checksum`.
+//! The folder `examples` has whole programs: `create_and_fsync`, `backup`, `snapshot_backup`,
+//! `custom_device`, `image_in_file`, `list_and_read` and `parallel_checksum`.
 //!
 //! # Durability
 //!

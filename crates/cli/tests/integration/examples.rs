@@ -92,6 +92,42 @@ fn backup_copies_a_directory_into_the_image_once() {
 }
 
 #[test]
+fn snapshot_backup_copies_each_snapshot_and_deletes_the_oldest() {
+    let dir = tempfile::tempdir().unwrap();
+    let backups = dir.path().join("backups");
+    let mut command = example("snapshot_backup");
+    let ran = command.arg(dir.path().join("new.img")).arg(&backups).output().unwrap();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let expected = [
+        "monday: 2 files, 19 bytes",
+        "tuesday: 2 files, 20 bytes",
+        "wednesday: 2 files, 22 bytes",
+        "monday: deleted",
+        "/data/report: as of thursday",
+        "/snapshots/tuesday/notes: draft",
+        "/snapshots/tuesday/report: as of tuesday",
+        "/snapshots/wednesday/notes: draft",
+        "/snapshots/wednesday/report: as of wednesday",
+    ];
+    assert_eq!(text(&ran.stdout).lines().collect::<Vec<_>>(), expected);
+    assert_eq!(std::fs::read_to_string(backups.join("monday/report")).unwrap(), "as of monday\n");
+}
+
+#[test]
+fn image_in_file_changes_no_byte_around_the_filesystem() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("new.bin");
+    let ran = example("image_in_file").arg(&file).output().unwrap();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let expected = "made\nopened again\nthe bytes around the filesystem are unchanged\n";
+    assert_eq!(text(&ran.stdout), expected);
+    // The file exists now, and is not overwritten.
+    let ran = example("image_in_file").arg(&file).output().unwrap();
+    assert!(!ran.status.success());
+    assert_says(&text(&ran.stderr), &["File exists"]);
+}
+
+#[test]
 fn custom_device_keeps_few_blocks_of_a_large_filesystem() {
     let ran = example("custom_device").output().unwrap();
     assert!(ran.status.success(), "{}", text(&ran.stderr));
