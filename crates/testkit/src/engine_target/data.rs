@@ -65,10 +65,13 @@ fn write(file: &File, offset: u64, length: u64, seed: u32) -> Outcome {
     end(offset, length).ok_or(Errno::INVAL)?;
     let bytes = pattern::bytes(seed, offset, in_memory(length));
     let mut done = 0;
-    while done < bytes.len() {
+    // Once without bytes, too: a file that cannot be written refuses that.
+    loop {
         done += outcome(file.write_at(&bytes[done..], offset + done as u64))?;
+        if done == bytes.len() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 fn append(file: &File, length: u64, seed: u32) -> Outcome {

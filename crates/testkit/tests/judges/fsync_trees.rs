@@ -608,7 +608,8 @@ fn linux_replays_what_we_replay_of_subvolumes_that_share() {
             judged += 1;
             of_plain += u64::from(is_plain);
         }
-        if judged >= count {
+        // Not all sequences have subvolumes or are resized.
+        if judged >= count && of_plain > 0 {
             break;
         }
     }
