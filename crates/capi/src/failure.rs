@@ -8,9 +8,9 @@ use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
-use userbtrfs::Error;
 use userbtrfs::mkfs::MkfsError;
 use userbtrfs::mount::{EndError, MountError, StartError};
+use userbtrfs::{Error, PathError};
 
 thread_local! {
     /// The text of the last error of this thread.
@@ -43,6 +43,12 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        Self { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+impl From<PathError> for Failure {
+    fn from(error: PathError) -> Self {
         Self { errno: error.errno(), text: error.to_string() }
     }
 }

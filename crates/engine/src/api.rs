@@ -41,7 +41,10 @@ mod write;
 pub use crate::clock::now;
 pub use crate::compression::{Compress, Recompress};
 pub use crate::data::{Allocate, Deduped, Defragment};
-pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
+pub use crate::error::{
+    DataError, Error, InodeId, LogDamage, LogError, PathCall, PathError, PathOperation, PathResult,
+    Result, Unwritten,
+};
 pub use crate::inode::EMPTY_DIR;
 pub use crate::inode::Membership;
 pub use crate::log::{

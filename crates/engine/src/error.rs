@@ -1,5 +1,7 @@
 //! The errors of the engine, with their messages and errno.
 
+mod path_call;
+
 use thiserror::Error;
 use userbtrfs_codec::checksum::Checksum;
 use userbtrfs_codec::compress::DecompressError;
@@ -9,8 +11,13 @@ use userbtrfs_sync::Arc;
 use userbtrfs_transaction::Error as TransactionError;
 use userbtrfs_volume::{OpenError, ReadError, WriteError};
 
+pub use path_call::{PathCall, PathOperation};
+
 /// The result of a call of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The result of a call by path.
+pub type PathResult<T> = std::result::Result<T, PathError>;
 
 /// An inode: its number and the subvolume it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +63,9 @@ pub enum Error {
     /// A tree that must be there is not.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
+    /// A call by path failed.
+    #[error(transparent)]
+    Path(Box<PathError>),
     /// An error of the transactions or of their trees.
     #[error(transparent)]
     Transaction(TransactionError),
@@ -226,6 +236,19 @@ pub enum Error {
     BadDefaultAcl(InodeId),
 }
 
+/// An error of a call by path, with that path and the operation.
+///
+/// Its text is `path: operation: error`. It converts to [`Error::Path`], which keeps all three.
+#[derive(Debug, Error)]
+#[error("{}{error}", prefix(.call, .error))]
+pub struct PathError {
+    /// The call.
+    pub call: Box<PathCall>,
+    /// The reason.
+    #[source]
+    pub error: Error,
+}
+
 /// Data of a file that could not be written: the file holds its old data there.
 #[derive(Clone, Debug, Error)]
 #[error("{file}: at offset {offset}: what was written is lost: {}", reason(why))]
@@ -371,12 +394,29 @@ pub enum LogDamage {
     },
 }
 
+/// Returns the call at the start of a message, unless the error itself names the image.
+fn prefix(call: &PathCall, error: &Error) -> String {
+    match error {
+        Error::Device(_) if call.operation == PathOperation::OpenImage => String::new(),
+        _ => format!("{call}: "),
+    }
+}
+
 impl Error {
+    /// Returns the error without the path and the operation of [`Error::Path`].
+    pub fn reason(&self) -> &Self {
+        match self {
+            Self::Path(error) => error.error.reason(),
+            _ => self,
+        }
+    }
+
     /// Returns the errno that a system call would return, with the numbers of Linux. Every error of
     /// a device is EIO, also if the disk below an image file is full: ENOSPC always refers to the
     /// filesystem. Only an image that cannot be opened has the errno of open(2).
     pub fn errno(&self) -> i32 {
         match self {
+            Self::Path(error) => error.errno(),
             Self::Device(error) => error.errno(),
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),
             Self::RootSubvolume { source, .. } | Self::Replay(source) => source.errno(),
@@ -418,6 +458,39 @@ impl Error {
     }
 }
 
+impl PathError {
+    /// Returns the conversion of an error during an operation on a path.
+    pub(crate) fn at(operation: PathOperation, path: &[u8]) -> impl Fn(Error) -> Self {
+        move |error| Self {
+            call: Box::new(PathCall { operation, path: path.into(), to: None }),
+            error,
+        }
+    }
+
+    /// Returns the conversion of an error during an operation on two paths.
+    pub(crate) fn between(
+        operation: PathOperation,
+        path: &[u8],
+        to: &[u8],
+    ) -> impl Fn(Error) -> Self {
+        move |error| {
+            let call = PathCall { operation, path: path.into(), to: Some(to.into()) };
+            Self { call: Box::new(call), error }
+        }
+    }
+
+    /// Returns the errno that a system call would return: see [`Error::errno`].
+    pub fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+}
+
+impl From<PathError> for Error {
+    fn from(error: PathError) -> Self {
+        Self::Path(Box::new(error))
+    }
+}
+
 impl From<TransactionError> for Error {
     fn from(error: TransactionError) -> Self {
         match error {
@@ -435,6 +508,13 @@ impl From<TransactionError> for Error {
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        Self::new(kind, error)
+    }
+}
+
+impl From<PathError> for std::io::Error {
+    fn from(error: PathError) -> Self {
         let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
         Self::new(kind, error)
     }

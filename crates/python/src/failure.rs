@@ -14,24 +14,25 @@ fn name(path: &[u8]) -> OsString {
 }
 
 /// Runs a call about one path, without the lock of the interpreter.
-pub(crate) fn run<T: Send>(
+pub(crate) fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     path: &[u8],
-    call: impl FnOnce() -> Result<T> + Send,
+    call: impl FnOnce() -> Result<T, E> + Send,
 ) -> PyResult<T> {
-    py.detach(call).map_err(|error| os_error(&error, path))
+    py.detach(call).map_err(|error| os_error(&error.into(), path))
 }
 
 /// Runs a call about two paths, without the lock of the interpreter.
-pub(crate) fn run_two<T: Send>(
+pub(crate) fn run_two<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     from: &[u8],
     to: &[u8],
-    call: impl FnOnce() -> Result<T> + Send,
+    call: impl FnOnce() -> Result<T, E> + Send,
 ) -> PyResult<T> {
-    let fail = |error: Error| {
+    let fail = |error: E| {
         let windows_error: Option<i32> = None;
-        let text = error.to_string();
+        let error = error.into();
+        let text = error.reason().to_string();
         PyOSError::new_err((error.errno(), text, name(from), windows_error, name(to)))
     };
     py.detach(call).map_err(fail)
@@ -39,7 +40,7 @@ pub(crate) fn run_two<T: Send>(
 
 /// Returns the error for a call about a path.
 pub(crate) fn os_error(error: &Error, path: &[u8]) -> PyErr {
-    PyOSError::new_err((error.errno(), error.to_string(), name(path)))
+    PyOSError::new_err((error.errno(), error.reason().to_string(), name(path)))
 }
 
 /// An object of the library until it is closed.

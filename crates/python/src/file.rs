@@ -74,7 +74,7 @@ impl File {
     /// Returns the attributes.
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
         let file = self.handle.get()?;
-        run(py, &self.path, || Ok(stat(&file.inode().metadata()?)))
+        run(py, &self.path, || file.inode().metadata().map(|found| stat(&found)))
     }
 
     /// Closes the file; raises an error if data could not be written, which no call raised so far.

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use userbtrfs::{Attributes, Error, FileOpenOptions, Inode, OpenOptions, Timestamp, XattrMode};
+use userbtrfs::{
+    Attributes, Error, FileOpenOptions, Inode, OpenOptions, PathResult, Timestamp, XattrMode,
+};
 
 use crate::directory::Dir;
 use crate::failure::{Handle, run, run_two};
@@ -29,21 +31,21 @@ pub(crate) struct Filesystem {
 
 impl Filesystem {
     /// Runs a call about the whole filesystem.
-    fn run<T: Send>(
+    fn run<T: Send, E: Into<Error> + Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(userbtrfs::Filesystem) -> userbtrfs::Result<T> + Send,
+        call: impl FnOnce(userbtrfs::Filesystem) -> Result<T, E> + Send,
     ) -> PyResult<T> {
         let fs = self.handle.get()?;
         run(py, self.image.as_os_str().as_bytes(), || call(fs))
     }
 
     /// Runs a call about a path.
-    fn at<T: Send>(
+    fn at<T: Send, E: Into<Error> + Send>(
         &self,
         py: Python<'_>,
         path: &[u8],
-        call: impl FnOnce(userbtrfs::Filesystem) -> userbtrfs::Result<T> + Send,
+        call: impl FnOnce(userbtrfs::Filesystem) -> Result<T, E> + Send,
     ) -> PyResult<T> {
         let fs = self.handle.get()?;
         run(py, path, || call(fs))
@@ -102,7 +104,7 @@ impl Filesystem {
 
     /// Returns the attributes at a path.
     fn stat(&self, py: Python<'_>, path: &[u8], follow: bool) -> PyResult<Stat> {
-        self.at(py, path, |fs| Ok(stat(&lookup(&fs, path, follow)?.metadata()?)))
+        self.at(py, path, |fs| lookup(&fs, path, follow)?.metadata().map(|found| stat(&found)))
     }
 
     /// Creates a directory.
@@ -283,6 +285,6 @@ impl Filesystem {
     }
 }
 
-fn lookup(fs: &userbtrfs::Filesystem, path: &[u8], follow: bool) -> userbtrfs::Result<Inode> {
+fn lookup(fs: &userbtrfs::Filesystem, path: &[u8], follow: bool) -> PathResult<Inode> {
     if follow { fs.lookup(path) } else { fs.lookup_no_follow(path) }
 }

@@ -452,7 +452,7 @@ impl EngineTarget {
     fn open_again(&self) -> anyhow::Result<Filesystem> {
         let opened = match &self.place {
             Place::Device(device) => self.options.open_devices(vec![Arc::clone(device)]),
-            Place::Image(image) => self.options.open(image),
+            Place::Image(image) => self.options.open(image).map_err(Into::into),
         };
         opened.context("opening for writing")
     }

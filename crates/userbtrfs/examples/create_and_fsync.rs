@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use userbtrfs::{Filesystem, OpenOptions, mkfs};
+use userbtrfs::{Filesystem, OpenOptions, PathError, mkfs};
 
 /// The size of the image, which is sparse.
 const SIZE: u64 = 1 << 30;
@@ -41,7 +41,7 @@ fn run(image: &str) -> Result<(), Box<dyn Error>> {
     let filesystem = Filesystem::open(image)?;
     print!("{}", String::from_utf8_lossy(&filesystem.read("/var/log/journal")?));
     if let Err(error) = filesystem.read("/var/log/scratch") {
-        println!("/var/log/scratch: {error}");
+        println!("{error}");
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn run(image: &str) -> Result<(), Box<dyn Error>> {
 /// Appends a line to a file, which is created if it does not exist, and makes it durable.
 fn append(filesystem: &Filesystem, path: &str, line: &str) -> Result<(), userbtrfs::Error> {
     let inode = match filesystem.lookup(path) {
-        Err(userbtrfs::Error::NotFound) => {
+        Err(PathError { error: userbtrfs::Error::NotFound, .. }) => {
             let (dir, name) = filesystem.open_parent_of_file(path)?;
             dir.create(&name, 0o644)?
         }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use userbtrfs::device::{Completion, Device, DeviceError, Request, Ticket};
-use userbtrfs::{OpenOptions, mkfs};
+use userbtrfs::{OpenOptions, PathError, mkfs};
 
 /// The offset of the filesystem in the file.
 const START: u64 = 4096;
@@ -60,7 +60,9 @@ fn run(path: &str) -> Result<(), Box<dyn Error>> {
 fn append(window: Arc<Window>, line: &str) -> Result<(), userbtrfs::Error> {
     let filesystem = OpenOptions::new().write(true).open_devices(vec![window])?;
     let inode = match filesystem.lookup("/journal") {
-        Err(userbtrfs::Error::NotFound) => filesystem.root().create(b"journal", 0o644)?,
+        Err(PathError { error: userbtrfs::Error::NotFound, .. }) => {
+            filesystem.root().create(b"journal", 0o644)?
+        }
         found => found?,
     };
     let file = inode.open()?;

@@ -41,7 +41,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The next regular file, or an error of the walk.
 fn next(walk: &Mutex<Walk>) -> Option<Result<WalkEntry, Error>> {
     let mut walk = walk.lock().expect("no one panics with it");
-    walk.find(|entry| entry.as_ref().map_or(true, |entry| entry.kind == FileKind::Regular))
+    let is_wanted = |entry: &WalkEntry| entry.kind == FileKind::Regular;
+    let found = walk.find(|entry| entry.as_ref().map_or(true, is_wanted))?;
+    Some(found.map_err(Error::from))
 }
 
 /// The CRC-32 of a file; of a hole it needs no bytes, but this is simpler.

@@ -110,9 +110,31 @@
 //!
 //! # Errors
 //!
-//! A call returns an [`Error`]; if it is about damage, its message names the block, the inode or
-//! the item. [`Error::errno`] returns the number that the system call on Linux would fail with, and
-//! an [`std::io::Error`] can be made from it.
+//! A call by path returns a [`PathError`]: the path, the operation, and an [`Error`] as the reason.
+//! A call on a handle, which has no path, returns an [`Error`] alone. If it is about damage, its
+//! message names the block, the inode or the item. A [`PathError`] converts to an [`Error`] that
+//! keeps its path, [`Error::Path`]; [`Error::reason`] returns the reason of any error:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use userbtrfs::{Error, Filesystem, OpenOptions, PathError};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = Arc::new(userbtrfs::device::MemoryDevice::new(128 << 20));
+//! # userbtrfs::mkfs::make(&*device, &userbtrfs::mkfs::Options::default())?;
+//! # let filesystem = OpenOptions::new().write(true).open_devices(vec![device])?;
+//! let settings = match filesystem.read("/etc/settings") {
+//!     Err(PathError { error: Error::NotFound, .. }) => Vec::new(),
+//!     found => found?,
+//! };
+//! let error = filesystem.create_dir("/srv/www", 0o755).unwrap_err();
+//! assert_eq!(error.to_string(), "/srv/www: create directory: no such file or directory");
+//! # assert!(settings.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Error::errno`] returns the number that the system call on Linux would fail with, and an
+//! [`std::io::Error`] can be made from both types.
 //!
 //! | error | errno |
 //! |---|---|
@@ -143,7 +165,8 @@
 //! | [`Error::Device`] if the image is no regular file or block device | EINVAL |
 //! | [`Error::Device`] if the image is in use | EBUSY |
 //! | [`Error::Device`] if the image is write-protected | EROFS |
-//! | [`Error::Unwritten`], [`Error::Replay`], [`Error::RootSubvolume`] | that of the cause |
+//! | [`Error::Path`], [`Error::RootSubvolume`] | that of the cause |
+//! | [`Error::Unwritten`], [`Error::Replay`] | that of the cause |
 //! | all others: damage, failures of the device | EIO |
 
 #![cfg_attr(
@@ -175,7 +198,7 @@ pub use userbtrfs_fuse_server as mount;
 pub use userbtrfs_mkfs as mkfs;
 
 #[doc(no_inline)]
-pub use fs::{Dir, Error, File, Filesystem, Inode, Metadata, OpenOptions, Result};
+pub use fs::{Dir, Error, File, Filesystem, Inode, Metadata, OpenOptions, PathError, Result};
 
 #[doc(hidden)]
 pub use copy::counted::Counted;
@@ -190,8 +213,9 @@ pub mod fs {
         Allocate, Attributes, Buffer, Chunk, Compress, Compression, CompressionMethod, Deduped,
         Defragment, Dir, DirEntries, DirEntry, Direct, EMPTY_DIR, Error, Extent, ExtentKind, File,
         FileKind, FileOpenOptions, FileReader, FileType, FileWriter, Filesystem, ImagePath, Inode,
-        InodeFlags, InodeId, IoUring, Membership, Metadata, MethodError, OpenOptions, Recompress,
-        Region, RenameMode, Result, Slice, Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
+        InodeFlags, InodeId, IoUring, Membership, Metadata, MethodError, OpenOptions, PathCall,
+        PathError, PathOperation, PathResult, Recompress, Region, RenameMode, Result, Slice,
+        Timestamp, Walk, WalkEntry, XattrMode, join_path, now,
     };
     pub use userbtrfs_format::Quoted;
 }
@@ -209,7 +233,10 @@ pub mod admin {
 /// The [`Error`] of a call, and the causes that it may have.
 pub mod error {
     pub use userbtrfs_codec::compress::DecompressError;
-    pub use userbtrfs_engine::api::{DataError, Error, LogDamage, LogError, Result, Unwritten};
+    pub use userbtrfs_engine::api::{
+        DataError, Error, LogDamage, LogError, PathCall, PathError, PathOperation, PathResult,
+        Result, Unwritten,
+    };
     pub use userbtrfs_format::{BlockError, ChunkError, ItemError, SuperblockError};
     pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
 }

@@ -6,7 +6,7 @@
 //!    nothing here.
 
 use anyhow::{Result, bail, ensure};
-use userbtrfs::{Attributes, Dir, Error, File, Filesystem, now};
+use userbtrfs::{Attributes, Dir, Error, File, Filesystem, PathError, PathResult, now};
 
 use super::files::Files;
 use super::loadfile::How;
@@ -51,9 +51,9 @@ impl Opened {
 }
 
 /// Returns `None` if there is no such path.
-fn found<T>(result: Result<T, Error>) -> Result<Option<T>> {
+fn found<T>(result: PathResult<T>) -> Result<Option<T>> {
     match result {
-        Err(Error::NotFound) => Ok(None),
+        Err(PathError { error: Error::NotFound, .. }) => Ok(None),
         other => Ok(Some(other?)),
     }
 }
@@ -75,7 +75,7 @@ impl Files for Library {
 
     fn make_dir(&self, path: &[u8]) -> Result<()> {
         match self.0.create_dir(path, DIR_MODE) {
-            Err(Error::Exists) => Ok(()),
+            Err(PathError { error: Error::Exists, .. }) => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }

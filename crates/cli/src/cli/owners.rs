@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::{Group, User};
-use userbtrfs::{Error, Filesystem};
+use userbtrfs::{Error, Filesystem, PathError};
 
 /// An owner, a group, or both, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,9 @@ impl<'a> Names<'a> {
         Self::Files(Box::new(move |file| {
             let path = format!("/{file}");
             match filesystem.read(&path) {
-                Err(Error::NotFound) => bail!("{path}: no such file in the image"),
+                Err(PathError { error: Error::NotFound, .. }) => {
+                    bail!("{path}: no such file in the image")
+                }
                 read => Ok(String::from_utf8_lossy(&read.context(path)?).into_owned()),
             }
         }))

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use userbtrfs::{Dir, Error, Filesystem, Inode, Quoted, join_path};
+use userbtrfs::{Dir, Error, Filesystem, Inode, PathError, PathResult, Quoted, join_path};
 
 use super::report::ExitStatus;
 use super::text::shown;
@@ -29,6 +29,11 @@ fn check_named(path: &[u8]) -> Result<(), Error> {
     if path.is_empty() { Err(Error::NotFound) } else { Ok(()) }
 }
 
+/// Returns true if nothing was found at a path.
+pub(crate) fn is_missing<T>(found: &PathResult<T>) -> bool {
+    matches!(found, Err(PathError { error: Error::NotFound, .. }))
+}
+
 /// The permissions of new files.
 const FILE_MODE: u32 = 0o644;
 /// The maximum number of symbolic links that are followed.
@@ -40,8 +45,8 @@ pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Ino
     let mut path = path.to_vec();
     for _ in 0..=LINKS_MAX {
         match filesystem.lookup(&path) {
-            Err(Error::NotFound) => {}
-            found => return found,
+            Err(PathError { error: Error::NotFound, .. }) => {}
+            found => return Ok(found?),
         }
         let (dir, name) = filesystem.open_parent_of_file(&path)?;
         match dir.lookup(&name) {

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow};
+use userbtrfs::{PathError, Quoted};
 
 use super::args::{Format, Global};
 use super::host::status_line;
@@ -78,7 +79,7 @@ impl ExitStatus {
 /// Returns an error and its causes as one line. A cause that an error's own text states is not
 /// repeated. Only a path is empty.
 pub(super) fn message(error: &anyhow::Error) -> String {
-    let texts = error.chain().map(|cause| match cause.to_string() {
+    let texts = error.chain().map(|cause| match text_of(cause) {
         path if path.is_empty() => "''".to_owned(),
         text => text,
     });
@@ -92,6 +93,16 @@ pub(super) fn message(error: &anyhow::Error) -> String {
         }
     };
     texts.reduce(join).unwrap_or_default()
+}
+
+/// Returns the text of an error; that of a call by path is the path, as coreutils have it: the verb
+/// tells the operation.
+fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let failed = match error.downcast_ref() {
+        Some(userbtrfs::Error::Path(failed)) => Some(&**failed),
+        _ => error.downcast_ref::<PathError>(),
+    };
+    failed.map_or_else(|| error.to_string(), |failed| Quoted(&failed.call.path).to_string())
 }
 
 /// Returns true if a message begins with what it is about, as "/x: no such file" with "/x".

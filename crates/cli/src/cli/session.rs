@@ -15,7 +15,7 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 use super::args::{DirectIo, Global, RootArgs};
 use super::globs;
 use super::host::meter::{close_watched, open_watched};
-use super::host::retry::{is_open_elsewhere, retry, wait_until_closing};
+use super::host::retry::{open_when_free, wait_until_closing};
 use super::quoted::QuotedWords;
 use super::report::warn;
 
@@ -90,9 +90,8 @@ impl Session {
         if access == Access::Read {
             wait_until_closing(&root.image.image);
         }
-        let opened = open_watched(global, options, |options| {
-            retry(|| options.open(&root.image.image), is_open_elsewhere)
-        });
+        let opened =
+            open_watched(global, options, |options| open_when_free(&root.image.image, options));
         let filesystem = opened.map_err(|error| root.image.explain(error))?;
         for warning in filesystem.warnings() {
             warn(global, &format!("{name}: {warning}"));

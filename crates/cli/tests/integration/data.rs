@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use userbtrfs::{
     BlockError, DataError, DecompressError, Error, ExtentKind, Filesystem, ItemError, ItemKind,
-    Key, Logical, MirrorError, ReadError, TreeId,
+    Key, Logical, MirrorError, PathError, ReadError, TreeId,
 };
 use userbtrfs_codec::ChecksumKind;
 use userbtrfs_image_builder::{
@@ -27,7 +27,7 @@ const PREALLOC: u64 = 40960;
 const END: u64 = 45056;
 
 fn large(editor: &ImageEditor) -> Result<Vec<u8>, Error> {
-    open(editor).expect("the image opens").read("/large")
+    open(editor).expect("the image opens").read("/large").map_err(|failed| failed.error)
 }
 
 /// Returns the logical address of an extent of "large".
@@ -171,7 +171,10 @@ fn one_good_copy_of_data_is_enough() {
         flip(&mut editor, Logical(logical), copy);
     }
     let error = open(&editor).unwrap().read(path).unwrap_err();
-    assert!(matches!(&error, Error::Data { error: DataError::Checksum { copies: 2, .. }, .. }));
+    assert!(matches!(
+        &error,
+        PathError { error: Error::Data { error: DataError::Checksum { copies: 2, .. }, .. }, .. }
+    ));
     assert_says(&error, &["copies tried: 2"]);
 }
 
@@ -413,12 +416,12 @@ fn inline_data_of_the_wrong_length_is_an_error() {
         let mut content = inline_extent(b"hello\n");
         put_u64(&mut content, 0x08, said);
         let error = with_inline(content, 6).read("/small").unwrap_err();
-        assert!(matches!(item_error(&error), ItemError::Range { .. }), "{error}");
+        assert!(matches!(item_error(&error.error), ItemError::Range { .. }), "{error}");
     }
     let error = with_inline(compressed_inline(1, 4097, b"x"), 6).read("/small").unwrap_err();
-    assert!(matches!(item_error(&error), ItemError::Range { value: 4097, .. }), "{error}");
+    assert!(matches!(item_error(&error.error), ItemError::Range { value: 4097, .. }), "{error}");
     let error = with_inline(compressed_inline(1, 6, b""), 6).read("/small").unwrap_err();
-    assert!(matches!(item_error(&error), ItemError::Zero(_)), "{error}");
+    assert!(matches!(item_error(&error.error), ItemError::Zero(_)), "{error}");
 }
 
 #[test]
@@ -426,7 +429,9 @@ fn compressed_inline_data_that_is_garbage_is_an_error() {
     for compression in 1..=3 {
         let content = compressed_inline(compression, 100, b"neither zlib nor lzo nor zstd");
         let error = with_inline(content, 100).read("/small").unwrap_err();
-        let Error::Data { file, offset: 0, error: what } = &error else { panic!("{error}") };
+        let PathError { error: Error::Data { file, offset: 0, error: what }, .. } = &error else {
+            panic!("{error}")
+        };
         assert_eq!(*file, top_level(257));
         assert!(matches!(what, DataError::Decompress { .. }), "{error}");
     }
@@ -440,7 +445,7 @@ fn an_inline_extent_away_from_the_start_is_an_error() {
         items.insert(extent(257, 4096), content);
     });
     let error = open(&editor).unwrap().read("/small").unwrap_err();
-    assert_eq!(*item_error(&error), ItemError::KeyOffset(4096));
+    assert_eq!(*item_error(&error.error), ItemError::KeyOffset(4096));
 }
 
 #[test]
@@ -539,6 +544,9 @@ fn a_file_whose_checksum_tree_is_missing_is_named() {
         items.remove(&key);
     });
     let filesystem = open(&editor).unwrap();
-    assert!(matches!(filesystem.read("/large"), Err(Error::NoTree(TreeId::CSUM))));
+    assert!(matches!(
+        filesystem.read("/large"),
+        Err(PathError { error: Error::NoTree(TreeId::CSUM), .. })
+    ));
     assert_eq!(filesystem.read("/small").unwrap(), b"hello\n");
 }

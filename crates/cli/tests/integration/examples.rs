@@ -63,7 +63,7 @@ fn create_and_fsync_keeps_the_file_that_was_synced() {
     let image = dir.path().join("new.img");
     let ran = example("create_and_fsync").arg(&image).output().unwrap();
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    let expected = "begin\nend\n/var/log/scratch: no such file or directory\n";
+    let expected = "begin\nend\n/var/log/scratch: read: no such file or directory\n";
     assert_eq!(text(&ran.stdout), expected);
     // The image exists now, and is not overwritten.
     let ran = example("create_and_fsync").arg(&image).output().unwrap();

@@ -1,6 +1,6 @@
 //! The memory bound: the smallest that is allowed is enough for everything.
 
-use userbtrfs::{Error, OpenOptions};
+use userbtrfs::{Error, OpenOptions, PathError};
 use userbtrfs_testkit::golden::Golden;
 
 use crate::support::golden::Unpacked;
@@ -51,7 +51,9 @@ fn memory_below_the_minimum_is_refused() {
     let unpacked = Unpacked::new("fresh");
     for bytes in [0, 1, LEAST - 1] {
         let error = OpenOptions::new().memory(bytes).open(unpacked.path()).err().unwrap();
-        assert!(matches!(error, Error::MemoryBound(found) if found == bytes));
+        assert!(
+            matches!(error, PathError { error: Error::MemoryBound(found), .. } if found == bytes)
+        );
         assert!(error.to_string().contains(&bytes.to_string()));
     }
     OpenOptions::new().memory(u64::MAX).open(unpacked.path()).unwrap().root();

@@ -13,7 +13,7 @@ use userbtrfs_image_builder::{ImageEditor, block_group, field, put_u64, u64_at};
 use crate::support::forging::{Items, edit_leaf};
 use crate::support::golden::Unpacked;
 use crate::support::made::{Made, judge};
-use crate::support::{assert_says, refusal};
+use crate::support::{assert_says, reason, refusal};
 
 /// The object ids of the balance status item, and of relocation trees.
 const BALANCE: u64 = u64::MAX - 3;
@@ -239,7 +239,7 @@ fn a_file_that_is_open_for_reading_is_refused() {
 fn a_second_writer_is_refused_while_the_first_is_open_and_waits_while_it_closes() {
     let made = Made::new();
     let first = made.open_for_writing();
-    let second = refusal(OpenOptions::new().write(true).open(made.image()));
+    let second = reason(OpenOptions::new().write(true).open(made.image()));
     assert_says(&second, &["image", "is locked: open for writing or mounted"]);
     assert_eq!(second.errno(), 16);
     first.create_dir("/first", 0o755).unwrap();

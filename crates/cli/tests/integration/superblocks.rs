@@ -11,7 +11,7 @@ use userbtrfs_image_builder::{ImageEditor, field, put_u16, put_u32, put_u64, sma
 
 use crate::support::golden::Unpacked;
 use crate::support::shown::shown;
-use crate::support::{assert_says, open, open_bytes, refusal, small};
+use crate::support::{assert_says, open, open_bytes, reason, refusal, small};
 
 const PRIMARY: usize = 64 << 10;
 const MIRROR: u64 = 64 << 20;
@@ -85,7 +85,7 @@ fn a_truncated_golden_image_is_refused() {
     for cut in [len - 1, len / 2] {
         let file = std::fs::OpenOptions::new().write(true).open(golden.path()).unwrap();
         file.set_len(cut).unwrap();
-        let error = refusal(OpenOptions::new().open(golden.path()));
+        let error = reason(OpenOptions::new().open(golden.path()));
         assert!(matches!(error, Error::Open(OpenError::Truncated { .. })), "{error}");
     }
 }
@@ -124,7 +124,7 @@ fn error_without_a_good_mirror_names_each() {
     damage(&*golden.device(), PRIMARY as u64);
     damage(&*golden.device(), MIRROR);
 
-    let error = refusal(OpenOptions::new().open(golden.path()));
+    let error = reason(OpenOptions::new().open(golden.path()));
 
     let Error::Open(OpenError::Superblock { primary, mirrors }) = &error else {
         panic!("{error}");
@@ -265,13 +265,13 @@ fn more_devices_than_one_are_refused() {
 
 #[test]
 fn golden_images_that_are_refused_are_refused_by_name() {
-    for (name, reason) in [
+    for (name, why) in [
         ("raid1", "2 devices"),
         ("sectorsize-16k", "sector size 16384 is not supported"),
         ("raid-stripe-tree", "unsupported feature: raid-stripe-tree"),
     ] {
         let golden = Unpacked::new(name);
-        assert_says(&refusal(OpenOptions::new().open(golden.path())), &[reason]);
+        assert_says(&reason(OpenOptions::new().open(golden.path())), &[why]);
     }
 }
 

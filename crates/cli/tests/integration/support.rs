@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use userbtrfs::device::MemoryDevice;
-use userbtrfs::{Error, Filesystem, InodeId, ItemKind, OpenOptions, TreeId};
+use userbtrfs::{Error, Filesystem, InodeId, ItemKind, OpenOptions, PathResult, TreeId};
 use userbtrfs_image_builder::{ImageEditor, ItemPlace, small_image};
 
 /// Returns an editor of the small forged image, which is still sound.
@@ -37,6 +37,11 @@ pub(crate) fn open_bytes(image: Vec<u8>) -> Result<Filesystem, Error> {
 /// Returns the error of an image that does not open.
 pub(crate) fn refusal(opened: Result<Filesystem, Error>) -> Error {
     opened.expect_err("the image must not open")
+}
+
+/// Returns why a call by path failed.
+pub(crate) fn reason<T>(failed: PathResult<T>) -> Error {
+    failed.err().expect("the call must fail").error
 }
 
 /// Returns pseudo-random bytes, which are always the same.

@@ -221,8 +221,8 @@ fn provoke(editor: &ImageEditor, tree: TreeId) -> Error {
     };
     let failed = match tree {
         TreeId::EXTENT => filesystem.usage().err(),
-        TreeId::CSUM => filesystem.read("/large").err(),
-        _ => filesystem.metadata("/small").err(),
+        TreeId::CSUM => filesystem.read("/large").err().map(|failed| failed.error),
+        _ => filesystem.metadata("/small").err().map(|failed| failed.error),
     };
     failed.unwrap_or_else(|| panic!("damage to {tree:?} was not noticed"))
 }
@@ -320,7 +320,7 @@ fn a_child_that_is_its_ancestor_is_found_by_its_level() {
     let [(root, top), (child, below), ..] = &blocks[..] else { panic!("a tree of one block") };
     assert_eq!((RawBlock(top).level(), RawBlock(below).level()), (2, 1));
     editor.edit_block(*child, |block| RawBlock::set_child(block, 0, root.0));
-    let error = open(&editor).unwrap().metadata("/dir").unwrap_err();
+    let error = open(&editor).unwrap().metadata("/dir").unwrap_err().error;
     let (logical, _, copies) = block_error(&error);
     assert_eq!(logical, *root);
     assert!(copies.iter().all(|e| **e == BlockError::Level { expected: 0, found: 2 }), "{error}");
@@ -371,7 +371,7 @@ fn items_outside_a_bad_leaf_are_still_read() {
     let (right, _) = *blocks.last().as_ref().expect("it has blocks");
     editor.edit_block(*right, |block| put_u64(block, header::GENERATION, 6));
     let filesystem = open(&editor).unwrap();
-    assert_eq!(block_error(&filesystem.read("/small").unwrap_err()).0, *right);
+    assert_eq!(block_error(&filesystem.read("/small").unwrap_err().error).0, *right);
     assert_eq!(filesystem.read("/sub/inner").unwrap(), b"world\n");
     let names = filesystem.root().entries().filter_map(Result::ok);
     assert_eq!(names.count(), 6, "all that comes before the bad leaf is listed");

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::{
-    Error, FileKind, Filesystem, Inode, ItemKind, Key, Logical, OpenOptions, Physical, Quoted,
+    FileKind, Filesystem, Inode, ItemKind, Key, Logical, OpenOptions, PathResult, Physical, Quoted,
     TreeId,
 };
 use userbtrfs_image_builder::{ImageEditor, ItemPlace, put_u32, put_u64, u64_at};
@@ -40,7 +40,7 @@ struct Damage {
 struct Change {
     name: &'static str,
     about: &'static str,
-    make: fn(&Filesystem) -> Result<(), Error>,
+    make: fn(&Filesystem) -> PathResult<()>,
 }
 
 const CHANGES: [Change; 6] = [
@@ -64,7 +64,7 @@ const CHANGES: [Change; 6] = [
     Change { name: "a removal of all", about: "/", make: remove_all },
 ];
 
-fn remove_all(filesystem: &Filesystem) -> Result<(), Error> {
+fn remove_all(filesystem: &Filesystem) -> PathResult<()> {
     ["/dir", "/empty", "/large", "/many"].iter().try_for_each(|dir| filesystem.remove_dir_all(dir))
 }
 
@@ -390,7 +390,7 @@ fn seen(filesystem: &Filesystem) -> Seen {
 }
 
 fn describe(inode: &Inode) -> String {
-    let content = || -> Result<String, Error> {
+    let content = || -> userbtrfs::Result<String> {
         let metadata = inode.metadata()?;
         let data = match metadata.kind {
             FileKind::Regular => inode.open()?.read_all()?,

@@ -4,7 +4,7 @@ use userbtrfs_sync::Arc;
 
 use super::{Deduped, File, Filesystem, ImagePath};
 use crate::data::{FileOps, ShareRange};
-use crate::error::{Error, Result};
+use crate::error::{Error, PathError, PathOperation, PathResult, Result};
 use crate::units::SECTOR;
 
 impl File {
@@ -82,10 +82,17 @@ impl Filesystem {
     ///
     /// # Errors
     /// Those of [`File::clone_range`]. A file that existed may be empty after an error.
-    pub fn clone_file(&self, source: impl ImagePath, target: impl ImagePath) -> Result<()> {
-        let from = self.open_file(source)?;
+    pub fn clone_file(&self, source: impl ImagePath, target: impl ImagePath) -> PathResult<()> {
+        let source = source.path_bytes();
+        let target = target.path_bytes();
+        let cloned = self.clone_at(source, target);
+        cloned.map_err(PathError::between(PathOperation::CloneFile, source, target))
+    }
+
+    fn clone_at(&self, source: &[u8], target: &[u8]) -> Result<()> {
+        let from = self.find(source)?.open()?;
         let mode = || Ok(from.inode().metadata()?.mode & PERMISSIONS);
-        let to = self.find_or_create(target.path_bytes(), mode)?.open()?;
+        let to = self.find_or_create(target, mode)?.open()?;
         if to.inode().id() == from.inode().id() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::path::LINKS_MAX;
 use super::{File, Filesystem, ImagePath, Inode};
-use crate::error::{Error, Result};
+use crate::error::{Error, PathError, PathOperation, PathResult, Result};
 
 /// The permissions of files that are created without a mode.
 const FILE_MODE: u32 = 0o644;
@@ -58,16 +58,20 @@ impl FileOpenOptions {
     }
 
     /// Opens the file at a path; a symbolic link at its end is followed.
-    pub fn open(&self, filesystem: &Filesystem, path: impl ImagePath) -> Result<File> {
+    pub fn open(&self, filesystem: &Filesystem, path: impl ImagePath) -> PathResult<File> {
         let path = path.path_bytes();
+        self.open_at(filesystem, path).map_err(PathError::at(PathOperation::OpenFile, path))
+    }
+
+    fn open_at(&self, filesystem: &Filesystem, path: &[u8]) -> Result<File> {
         if self.create_new {
-            let (dir, name) = filesystem.open_parent_of_file(path)?;
+            let (dir, name) = filesystem.parent_of_file(path)?;
             return dir.create(&name, self.mode)?.open();
         }
         let inode = if self.create {
             filesystem.find_or_create(path, || Ok(self.mode))?
         } else {
-            filesystem.lookup(path)?
+            filesystem.find(path)?
         };
         let file = inode.open()?;
         if self.truncate && !file.is_empty() {
@@ -80,9 +84,11 @@ impl FileOpenOptions {
 impl Filesystem {
     /// Replaces the content of the file at a path; creates the file if it does not exist, with the
     /// permissions 0644.
-    pub fn write(&self, path: impl ImagePath, content: impl AsRef<[u8]>) -> Result<()> {
-        let inode = self.find_or_create(path.path_bytes(), || Ok(FILE_MODE))?;
-        inode.write_content(content.as_ref())
+    pub fn write(&self, path: impl ImagePath, content: impl AsRef<[u8]>) -> PathResult<()> {
+        let path = path.path_bytes();
+        let inode = self.find_or_create(path, || Ok(FILE_MODE));
+        let written = inode.and_then(|inode| inode.write_content(content.as_ref()));
+        written.map_err(PathError::at(PathOperation::Write, path))
     }
 
     /// Looks up a path; creates a file with the permissions of `mode` if nothing is there, also at
@@ -95,11 +101,11 @@ impl Filesystem {
         let mut path = path.to_vec();
         let mut failure = Error::NotFound;
         for _ in 0..=LINKS_MAX {
-            match self.lookup(&path) {
+            match self.find(&path) {
                 Err(Error::NotFound) => {}
                 found => return found,
             }
-            let (dir, name) = self.open_parent_of_file(&path)?;
+            let (dir, name) = self.parent_of_file(&path)?;
             match dir.create(&name, mode()?) {
                 Err(Error::Exists) => {}
                 made => return made,

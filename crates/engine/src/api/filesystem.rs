@@ -13,10 +13,10 @@ use userbtrfs_volume::{Volume, Warning};
 
 use super::options::RootSubvolume;
 use super::path::{self, FinalSymlink};
-use super::{Dir, File, ImagePath, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
+use super::{Dir, ImagePath, Inode, Metadata, OpenOptions, PendingLog, SyncRecord};
 use crate::compression::Compress;
 use crate::data::{FileOps, PageCache};
-use crate::error::{Error, InodeId, Result};
+use crate::error::{Error, InodeId, PathResult, Result};
 use crate::inode::ops;
 use crate::inode::{
     DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, Namespace, ROOT_DIR, TreeRoots,
@@ -165,7 +165,7 @@ pub enum Shutdown {
 
 impl Filesystem {
     /// Opens the filesystem in an image file or on a block device with the default options.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> PathResult<Self> {
         OpenOptions::new().open(path)
     }
 
@@ -398,52 +398,6 @@ impl Filesystem {
     /// for a device or another thread.
     pub fn metadata_at_once(&self, id: InodeId) -> Option<Metadata> {
         Metadata::at_once(&*self.inner.nodes.in_table(id)?)
-    }
-
-    /// Looks up a path; a symbolic link at its end is followed.
-    pub fn lookup(&self, path: impl ImagePath) -> Result<Inode> {
-        self.resolve(path.path_bytes(), FinalSymlink::Follow)
-    }
-
-    /// Looks up a path; a symbolic link at its end is not followed.
-    pub fn lookup_no_follow(&self, path: impl ImagePath) -> Result<Inode> {
-        self.resolve(path.path_bytes(), FinalSymlink::Keep)
-    }
-
-    /// Opens the regular file at a path; [`super::FileOpenOptions`] also create and truncate it.
-    pub fn open_file(&self, path: impl ImagePath) -> Result<File> {
-        self.lookup(path)?.open()
-    }
-
-    /// Opens the directory at a path.
-    pub fn open_dir(&self, path: impl ImagePath) -> Result<Dir> {
-        self.lookup(path)?.open_dir()
-    }
-
-    /// Returns the attributes of the inode at a path; a symbolic link at its end is followed.
-    pub fn metadata(&self, path: impl ImagePath) -> Result<Metadata> {
-        self.lookup(path)?.metadata()
-    }
-
-    /// Returns the attributes of the inode at a path; a symbolic link at its end is not followed.
-    pub fn symlink_metadata(&self, path: impl ImagePath) -> Result<Metadata> {
-        self.lookup_no_follow(path)?.metadata()
-    }
-
-    /// Returns the target of the symbolic link at a path.
-    pub fn read_link(&self, path: impl ImagePath) -> Result<Vec<u8>> {
-        self.lookup_no_follow(path)?.read_link()
-    }
-
-    /// Reads the whole content of the regular file at a path.
-    pub fn read(&self, path: impl ImagePath) -> Result<Vec<u8>> {
-        self.open_file(path)?.read_all()
-    }
-
-    /// Walks the tree at a path, parents before children. Symbolic links are not followed.
-    pub fn walk(&self, path: impl ImagePath) -> Result<Walk> {
-        let path = path.path_bytes();
-        Ok(Walk::new(self.lookup_no_follow(path)?, path))
     }
 
     /// Calls `listener` from now on for each sync, before the call of the sync returns; replaces an

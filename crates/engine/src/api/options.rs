@@ -14,7 +14,7 @@ use userbtrfs_volume::Volume;
 use super::Filesystem;
 use crate::compression::Compress;
 use crate::data::WriteOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, PathError, PathOperation, PathResult, Result};
 use crate::inode::InodesOptions;
 use crate::log::{ReplayOptions, ReplayProgress};
 
@@ -287,7 +287,13 @@ impl OpenOptions {
     /// Fails if the device cannot be read, is not btrfs, is damaged in the superblock or the root
     /// trees, or has unsupported features; for writing, also if another process writes it, or if it
     /// may only be read. The [`Error`] tells which.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
+    pub fn open(&self, path: impl AsRef<Path>) -> PathResult<Filesystem> {
+        let path = path.as_ref();
+        let bytes = path.as_os_str().as_encoded_bytes();
+        self.open_image(path).map_err(PathError::at(PathOperation::OpenImage, bytes))
+    }
+
+    fn open_image(&self, path: &Path) -> Result<Filesystem> {
         let options = FileOptions {
             region: self.region,
             lock: self.lock,

@@ -10,7 +10,7 @@ use std::fmt;
 use userbtrfs_format::FileKind;
 
 use super::{Dir, DirEntries, DirEntry, FileType, Inode, join_path};
-use crate::error::{Error, InodeId, Result};
+use crate::error::{Error, InodeId, PathError, PathOperation, PathResult, Result};
 
 /// A walk of everything at and below an inode. It continues after an error where it can.
 pub struct Walk {
@@ -61,15 +61,29 @@ impl Walk {
         Ok(())
     }
 
+    /// Returns the inode of an entry of the innermost directory and its type; enters a directory.
+    fn visit(&mut self, entry: &DirEntry, path: &[u8]) -> Result<(Inode, FileType)> {
+        let level = self.levels.last().expect("the entry is of a directory");
+        let inode = level.dir.follow(entry)?;
+        let kind = match entry.kind() {
+            Some(kind) => kind,
+            None => inode.metadata()?.kind,
+        };
+        if kind == FileKind::Directory {
+            self.enter(&inode, entry, path)?;
+        }
+        Ok((inode, kind))
+    }
+
     fn push(&mut self, dir: Dir, path: &[u8]) {
         let id = dir.inode().id();
         let entries = dir.entries();
         self.levels.push(Level { id, dir, path: path.to_vec(), entries });
     }
 
-    fn step(&mut self) -> Result<Option<WalkEntry>> {
+    fn step(&mut self) -> PathResult<Option<WalkEntry>> {
         if let Some((inode, path)) = self.start.take() {
-            let kind = inode.metadata()?.kind;
+            let kind = inode.metadata().map_err(failure(&path))?.kind;
             if kind == FileKind::Directory {
                 self.push(Dir::new(inode.clone()), &path);
             }
@@ -80,17 +94,10 @@ impl Walk {
                 self.levels.pop();
                 continue;
             };
-            let entry = entry?;
-            let inode = level.dir.follow(&entry)?;
-            let kind = match entry.kind() {
-                Some(kind) => kind,
-                None => inode.metadata()?.kind,
-            };
+            let entry = entry.map_err(failure(&level.path))?;
             let path = join_path(&level.path, entry.name());
             let depth = self.levels.len();
-            if kind == FileKind::Directory {
-                self.enter(&inode, &entry, &path)?;
-            }
+            let (inode, kind) = self.visit(&entry, &path).map_err(failure(&path))?;
             return Ok(Some(WalkEntry { path, kind, depth, inode }));
         }
         Ok(None)
@@ -102,6 +109,11 @@ impl Walk {
     }
 }
 
+/// Returns the conversion of an error at a path of a walk.
+fn failure(path: &[u8]) -> impl Fn(Error) -> PathError {
+    PathError::at(PathOperation::Walk, path)
+}
+
 impl Inode {
     /// Walks everything at and below it, parents before children; `path` is its path in the
     /// results.
@@ -111,7 +123,7 @@ impl Inode {
 }
 
 impl Iterator for Walk {
-    type Item = Result<WalkEntry>;
+    type Item = PathResult<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use userbtrfs_engine::api::{Error, OpenOptions};
+use userbtrfs_engine::api::{Error, OpenOptions, PathError};
 use userbtrfs_fuse_server::{
     Mount, MountFlags, MountGroup, MountOptions, Mounted, Opcode, Options, StartError,
 };
@@ -119,7 +119,10 @@ fn opening_the_image_of_a_mount_for_writing_is_refused() {
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let refused = OpenOptions::new().write(true).open(site.image()).err().unwrap();
-    assert!(matches!(refused, Error::Device(_)) && refused.errno() == 16, "{refused}");
+    assert!(
+        matches!(refused, PathError { error: Error::Device(_), .. }) && refused.errno() == 16,
+        "{refused}"
+    );
     ours.end();
     OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
 }

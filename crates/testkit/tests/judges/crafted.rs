@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{Options, Profile};
-use userbtrfs::{Error, Filesystem, OpenOptions, RenameMode, TreeId};
+use userbtrfs::{Error, Filesystem, OpenOptions, PathError, RenameMode, TreeId};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::Device;
 use userbtrfs_format::{ItemKind, Key, Logical, Physical};
@@ -495,7 +495,7 @@ fn other_entry_of_name_stored_twice_is_found_after_unlink_and_rename() {
     assert_eq!(number("/file").unwrap(), second);
     let root = filesystem.root();
     root.rename(b"file", &root, b"renamed", RenameMode::Replace).unwrap();
-    assert!(matches!(number("/file"), Err(Error::NotFound)));
+    assert!(matches!(number("/file"), Err(PathError { error: Error::NotFound, .. })));
     assert_eq!(number("/renamed").unwrap(), second);
     filesystem.close().unwrap();
     device.image().write_to(&file).unwrap();

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use userbtrfs::{BlockGroupFlags, Error, Filesystem};
+use userbtrfs::{BlockGroupFlags, Error, Filesystem, PathError};
 use userbtrfs_device::{CrashPoint, Device, Request, Ticket};
 use userbtrfs_format::SECTOR;
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -228,7 +228,7 @@ fn judge_deletion(point: CrashPoint, image: &SparseImage) -> Result<()> {
             ensure!(content == content_of_large(), "the file has its name, but is not whole");
             filesystem.root().remove_file(b"large")?;
         }
-        Err(Error::NotFound) => {}
+        Err(PathError { error: Error::NotFound, .. }) => {}
         Err(error) => return Err(error).context("the orphan"),
     }
     filesystem.close()?;

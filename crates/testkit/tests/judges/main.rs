@@ -70,7 +70,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use userbtrfs::device::Device;
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Filesystem, OpenOptions, PathResult, TreeId};
 use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::Arc;
 use userbtrfs_testkit::golden::Golden;
@@ -100,7 +100,7 @@ impl Unpacked {
 }
 
 /// Opens the top-level subvolume, as in the manifests, with a memory limit in MiB.
-fn open(image: &Path, memory: u64) -> userbtrfs::Result<Filesystem> {
+fn open(image: &Path, memory: u64) -> PathResult<Filesystem> {
     OpenOptions::new().subvolume_id(TreeId::FS).memory(memory << 20).open(image)
 }
 

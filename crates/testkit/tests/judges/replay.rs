@@ -20,7 +20,7 @@ use rustix::fs::copy_file_range;
 use serde_json::Value;
 use tempfile::TempDir;
 use userbtrfs::dump::{Format, dump_log};
-use userbtrfs::{Filesystem, OpenOptions, PendingLog, TreeId};
+use userbtrfs::{Filesystem, OpenOptions, PathResult, PendingLog, TreeId};
 use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::item_len_max;
 use userbtrfs_sync::Arc;
@@ -156,7 +156,7 @@ fn linux_finds_room(image: &Path) -> bool {
     items.values().all(|len| 2 * len <= room)
 }
 
-fn open_for_writing(image: &Path) -> userbtrfs::Result<Filesystem> {
+fn open_for_writing(image: &Path) -> PathResult<Filesystem> {
     OpenOptions::new().write(true).subvolume_id(TreeId::FS).memory(16 << 20).open(image)
 }
 

@@ -10,7 +10,7 @@ use std::{fs, io, thread};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Dir, Error, Filesystem, OpenOptions, RenameMode, TreeId};
+use userbtrfs::{Dir, Error, Filesystem, OpenOptions, PathError, RenameMode, TreeId};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::skip_unless_linux;
 
@@ -40,7 +40,7 @@ impl Image {
     }
 
     fn is_absent(&self, path: &str) -> bool {
-        matches!(self.filesystem.lookup(path), Err(Error::NotFound))
+        matches!(self.filesystem.lookup(path), Err(PathError { error: Error::NotFound, .. }))
     }
 
     /// Closes the image, and has Linux judge it.

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Attributes, Dir, Error, Filesystem, InodeFlags, OpenOptions, RenameMode, TreeId};
+use userbtrfs::{
+    Attributes, Dir, Error, Filesystem, InodeFlags, OpenOptions, PathError, RenameMode, TreeId,
+};
 use userbtrfs_testkit::linux::{Linux, btrfs_check, run};
 use userbtrfs_testkit::skip_unless_linux;
 
@@ -87,10 +89,13 @@ fn snapshot_has_all_that_was_written_before_and_nothing_after() {
     assert_eq!(tail("/of the snapshot/files/file 1"), b"before");
     assert_eq!(image.filesystem.read("/of the snapshot/files/file 2").unwrap(), b"changed");
     let gone = image.filesystem.read("/of the snapshot/files/file 3");
-    assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
+    assert!(matches!(gone, Err(PathError { error: Error::NotFound, .. })), "{gone:?}");
     let refused = image.filesystem.write("/read-only/new", b"new");
-    assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
-    assert!(matches!(image.filesystem.read("/read-only/new"), Err(Error::NotFound)));
+    assert!(matches!(refused, Err(PathError { error: Error::ReadOnly, .. })), "{refused:?}");
+    assert!(matches!(
+        image.filesystem.read("/read-only/new"),
+        Err(PathError { error: Error::NotFound, .. })
+    ));
     image.judge("snapshots");
 }
 
@@ -106,7 +111,10 @@ fn both_sides_of_snapshots_are_changed_in_later_transactions() {
         for path in ["/data".to_owned(), format!("/snapshot {}", round.saturating_sub(1))] {
             let file = format!("{path}/files/file {}", round * 7);
             let written = image.filesystem.write(&file, vec![1; 5000]);
-            assert!(matches!(written, Ok(()) | Err(Error::ReadOnly)), "{written:?}");
+            assert!(
+                matches!(written, Ok(()) | Err(PathError { error: Error::ReadOnly, .. })),
+                "{written:?}"
+            );
         }
         image.filesystem.write(format!("/data/round {round}"), vec![2; 70_000]).unwrap();
         if round % 3 == 0 {
@@ -205,7 +213,10 @@ fn subvolume_is_deleted_unless_it_is_needed() {
     root.snapshot(b"kept", image.id("/data"), false).unwrap();
     let open = image.filesystem.open_file("/data/files/file 4").unwrap();
     root.delete_subvolume(b"data").unwrap();
-    assert!(matches!(image.filesystem.lookup("/data"), Err(Error::NotFound)));
+    assert!(matches!(
+        image.filesystem.lookup("/data"),
+        Err(PathError { error: Error::NotFound, .. })
+    ));
     assert_eq!(open.read_all().unwrap().len(), 9000);
     drop((open, data));
     image.judge("deleted subvolume");

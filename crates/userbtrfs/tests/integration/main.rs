@@ -4,12 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod closing;
+mod errors;
 mod opening;
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use userbtrfs::{Filesystem, OpenOptions, mkfs};
+use userbtrfs::{Error, Filesystem, OpenOptions, PathResult, mkfs};
 
 /// An image file with a filesystem, which is removed when dropped.
 struct Image {
@@ -40,9 +41,8 @@ impl Image {
 
     /// Returns true if the image is locked: something has it open for writing.
     fn is_locked(&self) -> bool {
-        use userbtrfs::Error;
         use userbtrfs::device::DeviceError;
-        match open(&self.path()) {
+        match open(&self.path()).map_err(|failed| failed.error) {
             Ok(_) => false,
             Err(Error::Device(DeviceError::Locked { .. } | DeviceError::InUse { .. })) => true,
             Err(error) => panic!("{error}"),
@@ -50,6 +50,11 @@ impl Image {
     }
 }
 
-fn open(path: &Path) -> userbtrfs::Result<Filesystem> {
+/// Returns why a call by path failed.
+fn reason<T>(failed: PathResult<T>) -> Error {
+    failed.err().expect("the call must fail").error
+}
+
+fn open(path: &Path) -> PathResult<Filesystem> {
     OpenOptions::new().write(true).open(path)
 }

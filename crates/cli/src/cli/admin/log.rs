@@ -17,7 +17,7 @@ use userbtrfs_volume::Volume;
 use crate::cli::args::{Format, Global};
 use crate::cli::host::image::ImageArgs;
 use crate::cli::host::meter::open_watched;
-use crate::cli::host::retry::{device_to_read, is_open_elsewhere, retry};
+use crate::cli::host::retry::{device_to_read, open_when_free};
 use crate::cli::output::{print_json, stdout, write_member};
 use crate::cli::report::{end_at_closed_pipe, fail, ignore_closed_pipe};
 use report::Report;
@@ -115,9 +115,8 @@ fn replay(global: &Global, args: &LogArgs, what: PendingLog) -> Result<Option<Re
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
     args.image.apply(&mut options);
-    let opened = open_watched(global, options, |options| {
-        retry(|| options.open(&args.image.image), is_open_elsewhere)
-    });
+    let opened =
+        open_watched(global, options, |options| open_when_free(&args.image.image, options));
     let mut filesystem = opened.map_err(|error| args.image.explain(error))?;
     let replayed = filesystem.take_replayed();
     let report = replayed.map(|replayed| Report::new(&filesystem, replayed));

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use userbtrfs::Error;
 use userbtrfs::device::{DeviceError, FileDevice, mount_of_holder};
 use userbtrfs::mount::control::is_mounted;
+use userbtrfs::{Error, Filesystem, OpenOptions};
 
 use crate::cli::host::image::ImageArgs;
 
@@ -55,7 +55,12 @@ pub(in crate::cli) fn is_in_use(error: &DeviceError) -> bool {
     matches!(error, DeviceError::Locked { .. } | DeviceError::InUse { .. })
 }
 
-/// Returns true if opening the filesystem failed as [`is_in_use`] says.
-pub(in crate::cli) fn is_open_elsewhere(error: &Error) -> bool {
-    matches!(error, Error::Device(device) if is_in_use(device))
+/// Opens the filesystem in an image; retries while another opener has it open. The error does not
+/// name the image.
+pub(in crate::cli) fn open_when_free(
+    image: &Path,
+    options: &OpenOptions,
+) -> Result<Filesystem, Error> {
+    let is_busy = |error: &Error| matches!(error, Error::Device(device) if is_in_use(device));
+    retry(|| options.open(image).map_err(|failed| failed.error), is_busy)
 }

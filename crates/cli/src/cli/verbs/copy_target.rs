@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::copy::{Copier, CopyError, CopyOptions, ImageTarget, Progress};
-use userbtrfs::{Dir, Error, Filesystem, Quoted};
+use userbtrfs::{Dir, Error, Filesystem, PathError, Quoted};
 
 use crate::cli::args::Global;
 use crate::cli::host::meter::Total;
@@ -99,7 +99,7 @@ impl<'a> Target<'a> {
             }
             match filesystem.open_dir(path.as_encoded_bytes()) {
                 Ok(dir) => Ok(Some(dir)),
-                Err(Error::NotFound | Error::NotADirectory) => Ok(None),
+                Err(PathError { error: Error::NotFound | Error::NotADirectory, .. }) => Ok(None),
                 Err(error) => Err(error).with_context(|| shown(path)),
             }
         })?;
@@ -137,7 +137,7 @@ impl<'a> Target<'a> {
         let mut path = path.to_vec();
         for followed in 0..=LINKS_MAX {
             let found = match self.filesystem.lookup_no_follow(&path) {
-                Err(Error::NotFound) if followed > 0 => {
+                Err(PathError { error: Error::NotFound, .. }) if followed > 0 => {
                     bail!("{}: not writing through dangling symlink", self.shown())
                 }
                 Err(_) => return Ok(path),

@@ -123,7 +123,7 @@ impl CpArgs {
     /// Returns the inode of a source.
     fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
         if self.recursive || self.archive {
-            return filesystem.lookup_no_follow(path);
+            return Ok(filesystem.lookup_no_follow(path)?);
         }
         let inode = filesystem.lookup(path)?;
         if inode.metadata()?.is_dir() { Err(Error::IsADirectory) } else { Ok(inode) }

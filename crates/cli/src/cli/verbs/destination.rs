@@ -27,7 +27,8 @@ impl DestinationArgs {
     pub(crate) fn paths(&self, filesystem: &Filesystem) -> Result<Vec<OsString>> {
         if let Some(dir) = &self.target_directory {
             let named = || format!("target directory '{}'", shown(dir));
-            let found = filesystem.metadata(dir.as_encoded_bytes()).with_context(named)?;
+            let found = filesystem.metadata(dir.as_encoded_bytes());
+            let found = found.map_err(|failed| failed.error).with_context(named)?;
             ensure!(found.is_dir(), "{}: not a directory", named());
             return Ok([&self.paths[..], std::slice::from_ref(dir)].concat());
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use userbtrfs::{Error, Filesystem, Quoted};
+use userbtrfs::{Error, Filesystem, PathError, PathResult, Quoted};
 
 use crate::cli::paths::{Destination, Placed, with_path};
 use crate::cli::report::{ExitStatus, progress};
@@ -66,7 +66,7 @@ impl RunVerb for LnArgs {
 impl LnArgs {
     fn link(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<()> {
         let made = match self.make(filesystem, to, path) {
-            Err(Error::Exists) if self.force => {
+            Err(PathError { error: Error::Exists, .. }) if self.force => {
                 self.check_replaced(filesystem, to, path)?;
                 self.replace(filesystem, to, path)
             }
@@ -75,23 +75,23 @@ impl LnArgs {
         if self.symbolic {
             made.with_context(|| Quoted(path).to_string())
         } else {
-            made.map_err(|error| with_path(filesystem, to, path, error))
+            made.map_err(|error| with_path(filesystem, to, path, error.error))
         }
     }
 
-    fn make(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<(), Error> {
+    fn make(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> PathResult<()> {
         if self.symbolic { filesystem.symlink(to, path) } else { filesystem.hard_link(to, path) }
     }
 
     /// Makes a link that takes the place of a file: it is made with another name first, so that the
     /// file stays if it cannot be made.
-    fn replace(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> Result<(), Error> {
+    fn replace(&self, filesystem: &Filesystem, to: &[u8], path: &[u8]) -> PathResult<()> {
         let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let mut number = 0_u64;
         let other = loop {
             let other = [&path[..end], format!(".ln.{number}").as_bytes()].concat();
             match self.make(filesystem, to, &other) {
-                Err(Error::Exists) => number += 1,
+                Err(PathError { error: Error::Exists, .. }) => number += 1,
                 made => break made.map(|()| other)?,
             }
         };
@@ -126,7 +126,7 @@ impl LnArgs {
 fn is_same_name(filesystem: &Filesystem, one: &[u8], other: &[u8]) -> bool {
     let find = |path: &[u8]| {
         let (dir, name) = filesystem.open_parent_of_file(path)?;
-        Ok::<_, Error>((dir.inode().id(), name))
+        PathResult::Ok((dir.inode().id(), name))
     };
     matches!((find(one), find(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use userbtrfs::{Error, Filesystem, Quoted};
+use userbtrfs::{Error, Filesystem, PathError, PathResult, Quoted};
 
-use crate::cli::paths::each;
+use crate::cli::paths::{each, is_missing};
 use crate::cli::report::{is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::verbs::chmod::{Mode, umask};
@@ -53,14 +53,16 @@ impl RunVerb for MkdirArgs {
 
 /// Creates a directory with these permissions, and its missing parents with those of a new
 /// directory, unless it exists.
-fn create_with_parents(filesystem: &Filesystem, path: &[u8], mode: u32) -> Result<(), Error> {
+fn create_with_parents(filesystem: &Filesystem, path: &[u8], mode: u32) -> PathResult<()> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let parent = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     if parent > 0 {
         filesystem.create_dir_all(&path[..parent], PARENT_MODE)?;
     }
     match filesystem.open_dir(path) {
-        Err(Error::NotFound) => filesystem.create_dir(path, mode).map(drop),
+        Err(PathError { error: Error::NotFound, .. }) => {
+            filesystem.create_dir(path, mode).map(drop)
+        }
         found => found.map(drop),
     }
 }
@@ -70,8 +72,7 @@ impl MkdirArgs {
     fn missing<'a>(&self, filesystem: &Filesystem, path: &'a [u8]) -> Vec<&'a [u8]> {
         let is_end = |at: &usize| *at > 0 && path[*at] == b'/' && path[*at - 1] != b'/';
         let parents = (0..path.len()).filter(is_end).filter(|_| self.parents).map(|at| &path[..at]);
-        let is_missing = |path: &&[u8]| matches!(filesystem.open_dir(path), Err(Error::NotFound));
         let whole = (!self.parents || !path.ends_with(b"/")).then_some(path);
-        parents.chain(whole).filter(is_missing).collect()
+        parents.chain(whole).filter(|path| is_missing(&filesystem.open_dir(path))).collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
-use userbtrfs::{Error, Filesystem, Quoted, RenameMode};
+use userbtrfs::{Error, Filesystem, PathError, Quoted, RenameMode};
 
 use crate::cli::paths::{Destination, Placed, with_path};
 use crate::cli::report::{ExitStatus, progress};
@@ -51,10 +51,11 @@ impl RunVerb for MvArgs {
                     return Ok(());
                 }
                 let renamed = filesystem.rename_with(path, &target, self.mode());
-                if self.no_clobber && matches!(renamed, Err(Error::Exists)) {
+                if self.no_clobber && matches!(renamed, Err(PathError { error: Error::Exists, .. }))
+                {
                     return progress(&session.global, || format!("skipped '{}'", Quoted(&target)));
                 }
-                renamed.map_err(|error| with_path(filesystem, path, &target, error))?;
+                renamed.map_err(|error| with_path(filesystem, path, &target, error.error))?;
                 placed.record(path, target.clone());
                 progress(&session.global, || self.describe(path, &target))
             };

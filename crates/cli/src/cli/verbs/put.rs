@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::copy::CopyOptions;
-use userbtrfs::{Attributes, Error, File, Filesystem, Quoted};
+use userbtrfs::{Attributes, Error, File, Filesystem, PathError, Quoted};
 
 use crate::cli::args::ArchiveArgs;
 use crate::cli::compression::CompressArg;
@@ -132,7 +132,7 @@ impl PutArgs {
         let named = || Quoted(path).to_string();
         let filesystem = &session.filesystem;
         let there = match filesystem.lookup(path) {
-            Err(Error::NotFound) => None,
+            Err(PathError { error: Error::NotFound, .. }) => None,
             found => Some(found.with_context(named)?),
         };
         if let Some(there) = &there {

@@ -10,6 +10,7 @@ use userbtrfs::{Error, FileKind, Filesystem, Quoted, join_path};
 
 use crate::cli::host::meter::{Amount, Total, Watched, watch};
 use crate::cli::host::totals::of_removed_tree;
+use crate::cli::paths::is_missing;
 use crate::cli::report::{ExitStatus, is_verbose, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
@@ -51,12 +52,12 @@ impl RunVerb for RmArgs {
             };
             let removed = self.remove_watched(session, bytes, &failures);
             for (path, is_dir) in listed.iter().rev() {
-                if matches!(session.filesystem.lookup_no_follow(path), Err(Error::NotFound)) {
+                if is_missing(&session.filesystem.lookup_no_follow(path)) {
                     progress(&session.global, || describe(path, *is_dir))?;
                 }
             }
             match removed {
-                Err(Error::NotFound | Error::NotADirectory) if self.force => {}
+                Err(error) if self.force && is_absent(error.reason()) => {}
                 Err(error) => failures.report(&anyhow::Error::from(error).context(shown(path))),
                 Ok(()) => {}
             }
@@ -69,6 +70,11 @@ impl RunVerb for RmArgs {
 fn ends_with_dots(path: &[u8]) -> bool {
     let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
     last.is_some_and(|name| name == b"." || name == b"..")
+}
+
+/// Returns true if there is nothing to be removed.
+fn is_absent(error: &Error) -> bool {
+    matches!(error, Error::NotFound | Error::NotADirectory)
 }
 
 /// Returns the line of `--verbose`, as rm(1) prints it.
@@ -125,7 +131,7 @@ impl RmArgs {
             removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        filesystem.remove_dir_all_counted(path, removed, |below, error| {
+        let removed = filesystem.remove_dir_all_counted(path, removed, |below, error| {
             // After this error nothing can be removed; that of a read-only subvolume is its own.
             if error.errno() == EROFS && !filesystem.is_writable() {
                 return Err(error);
@@ -133,6 +139,7 @@ impl RmArgs {
             let path = Quoted(&join_path(path, below)).to_string();
             failures.report(&anyhow::Error::from(error).context(path));
             Ok(())
-        })
+        });
+        Ok(removed?)
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::{Error, Quoted};
+use userbtrfs::{Error, PathError, Quoted};
 
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
@@ -40,7 +40,9 @@ impl RunVerb for RmdirArgs {
 impl RmdirArgs {
     fn remove(&self, session: &Session, path: &[u8]) -> Result<()> {
         match session.filesystem.remove_dir(path) {
-            Err(Error::NotEmpty) if self.ignore_fail_on_non_empty => Ok(()),
+            Err(PathError { error: Error::NotEmpty, .. }) if self.ignore_fail_on_non_empty => {
+                Ok(())
+            }
             removed => {
                 removed?;
                 progress(&session.global, || {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use jiff::Zoned;
-use userbtrfs::{Attributes, Error, Filesystem, Inode, Timestamp, now};
+use userbtrfs::{Attributes, Error, Filesystem, Inode, PathError, Timestamp, now};
 
 use crate::cli::dates;
 use crate::cli::paths::{each, open_or_create};
@@ -100,11 +100,11 @@ impl TouchArgs {
             filesystem.lookup(path)
         };
         match found {
-            Err(Error::NotFound) if self.no_create => Ok(None),
-            Err(Error::NotFound) if !self.no_dereference => {
+            Err(PathError { error: Error::NotFound, .. }) if self.no_create => Ok(None),
+            Err(PathError { error: Error::NotFound, .. }) if !self.no_dereference => {
                 open_or_create(filesystem, path).map(Some)
             }
-            found => found.map(Some),
+            found => Ok(Some(found?)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::{Error, Filesystem, Inode};
+use userbtrfs::{Error, Filesystem, Inode, PathError};
 
 use crate::cli::paths::{each, open_or_create};
 use crate::cli::session::{RunVerb, Session};
@@ -40,8 +40,8 @@ impl TruncateArgs {
     fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Option<Inode>, Error> {
         if self.no_create {
             match filesystem.lookup(path) {
-                Err(Error::NotFound) => Ok(None),
-                found => found.map(Some),
+                Err(PathError { error: Error::NotFound, .. }) => Ok(None),
+                found => Ok(Some(found?)),
             }
         } else {
             open_or_create(filesystem, path).map(Some)

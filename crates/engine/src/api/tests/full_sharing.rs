@@ -263,7 +263,10 @@ fn files_of_many_extents_are_changed_after_a_snapshot_on_a_full_filesystem() {
         match lab.fs.remove_file(&path) {
             Ok(()) => {}
             Err(error) => {
-                assert!(matches!(error, Error::NoSpace), "{path}: {error}");
+                assert!(
+                    matches!(error, PathError { error: Error::NoSpace, .. }),
+                    "{path}: {error}"
+                );
                 left.push(path);
             }
         }

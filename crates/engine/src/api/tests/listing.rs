@@ -41,10 +41,16 @@ fn an_empty_path_leads_to_nothing() {
     let lab = Lab::new();
     let dir = lab.fs.create_dir("name", 0o755).unwrap();
     assert_eq!(lab.fs.lookup("name").unwrap().id(), dir.inode().id());
-    assert!(matches!(lab.fs.lookup("").map(drop), Err(Error::NotFound)));
-    assert!(matches!(lab.fs.lookup_no_follow("").map(drop), Err(Error::NotFound)));
-    assert!(matches!(lab.fs.walk("").map(drop), Err(Error::NotFound)));
-    assert!(matches!(lab.fs.create_dir("", 0o755).map(drop), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("").map(drop), Err(PathError { error: Error::NotFound, .. })));
+    assert!(matches!(
+        lab.fs.lookup_no_follow("").map(drop),
+        Err(PathError { error: Error::NotFound, .. })
+    ));
+    assert!(matches!(lab.fs.walk("").map(drop), Err(PathError { error: Error::NotFound, .. })));
+    assert!(matches!(
+        lab.fs.create_dir("", 0o755).map(drop),
+        Err(PathError { error: Error::NotFound, .. })
+    ));
     lab.fs.create_dir_all("", 0o755).unwrap();
     drop(dir);
     lab.close();
@@ -153,8 +159,8 @@ fn name_that_is_too_long_is_refused_in_place_of_an_inner_subvolume_too() {
     let id = outer.inode().id().subvolume;
     lab.fs.root().snapshot(b"copy", id, false).unwrap();
     let lookup = |name: String| lab.fs.lookup(format!("/copy/inner/{name}")).map(drop);
-    assert!(matches!(lookup("x".repeat(255)), Err(Error::NotFound)));
-    assert!(matches!(lookup("x".repeat(256)), Err(Error::NameTooLong)));
+    assert!(matches!(lookup("x".repeat(255)), Err(PathError { error: Error::NotFound, .. })));
+    assert!(matches!(lookup("x".repeat(256)), Err(PathError { error: Error::NameTooLong, .. })));
     let dir = lab.fs.open_dir("/copy/inner").unwrap();
     assert!(matches!(dir.lookup("x".repeat(256).as_bytes()), Err(Error::NameTooLong)));
     lab.close();

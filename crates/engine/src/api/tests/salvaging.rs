@@ -134,7 +134,10 @@ fn renamed_directory_has_one_name() {
     drop(dir);
     salvaged(&crashed_without(lab, TreeId::TREE_LOG, others[OTHERS / 2]), |fs| {
         assert_eq!(fs.metadata("/dir/after/file").unwrap().size, 0);
-        assert!(matches!(fs.metadata("/dir/before"), Err(Error::NotFound)));
+        assert!(matches!(
+            fs.metadata("/dir/before"),
+            Err(PathError { error: Error::NotFound, .. })
+        ));
     });
 }
 
@@ -326,7 +329,7 @@ fn log_in_a_damaged_superblock_is_found_by_a_salvage() {
     let device = crashed_with_superblock(LABEL);
     let read =
         OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]).unwrap();
-    assert!(matches!(read.metadata("file"), Err(Error::NotFound)));
+    assert!(matches!(read.metadata("file"), Err(PathError { error: Error::NotFound, .. })));
     let said = read.warnings()[0].to_string();
     assert!(said.contains("a log that was pending is not replayed"), "{said}");
     drop(read);

@@ -50,7 +50,7 @@ fn every_change_fails(lab: &Lab) {
     fails(root.inode().sync_all());
     fails(file.inode().set_xattr(b"user.x", b"y", XattrMode::Either));
     fails(file.inode().set_attributes(&Attributes { mode: Some(0o600), ..Attributes::default() }));
-    fails(lab.fs.rename("/written", "/other"));
+    fails(lab.fs.rename("/written", "/other").map_err(Error::from));
     fails(lab.fs.commit());
 }
 

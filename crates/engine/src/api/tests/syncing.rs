@@ -80,7 +80,7 @@ fn fsync_of_renamed_subvolume_keeps_its_new_name() {
     assert_eq!(traced.told(), [SyncOutcome::Unchanged, committed, SyncOutcome::Unchanged]);
     let lab = traced.crashed();
     assert!(lab.fs.open_dir("new").is_ok());
-    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("old"), Err(PathError { error: Error::NotFound, .. })));
     lab.close();
 }
 
@@ -108,7 +108,7 @@ fn crashed_after_naming(change: impl FnOnce(&Filesystem)) -> Lab {
 fn fsync_of_logged_subvolume_keeps_its_new_name() {
     let lab = crashed_after_naming(|fs| fs.rename("old", "new").unwrap());
     assert!(lab.fs.lookup("new/file").is_ok());
-    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("old"), Err(PathError { error: Error::NotFound, .. })));
     lab.close();
 }
 
@@ -117,7 +117,7 @@ fn fsync_of_logged_subvolume_keeps_the_exchange_of_names() {
     let exchange = |fs: &Filesystem| fs.rename_with("old", "other", RenameMode::Exchange).unwrap();
     let lab = crashed_after_naming(exchange);
     assert!(lab.fs.lookup("other/file").is_ok());
-    assert!(matches!(lab.fs.lookup("old/file"), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("old/file"), Err(PathError { error: Error::NotFound, .. })));
     lab.close();
 }
 
@@ -128,7 +128,7 @@ fn fsync_of_logged_subvolume_keeps_its_rename_over_an_empty_directory() {
         fs.rename("old", "dir").unwrap();
     });
     assert!(lab.fs.lookup("dir/file").is_ok());
-    assert!(matches!(lab.fs.lookup("old"), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("old"), Err(PathError { error: Error::NotFound, .. })));
     lab.close();
 }
 
@@ -140,7 +140,7 @@ fn fsync_of_logged_subvolume_keeps_its_rename_to_the_name_of_a_deleted_one() {
         fs.root().create_subvolume(b"old", 0o755).unwrap();
     });
     assert!(lab.fs.lookup("other/file").is_ok());
-    assert!(matches!(lab.fs.lookup("old/file"), Err(Error::NotFound)));
+    assert!(matches!(lab.fs.lookup("old/file"), Err(PathError { error: Error::NotFound, .. })));
     lab.close();
 }
 

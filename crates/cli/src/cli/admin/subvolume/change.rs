@@ -122,9 +122,8 @@ pub(super) fn snapshot(global: &Global, args: &SnapshotArgs) -> Result<ExitCode>
 
 /// Returns the subvolume at a path.
 pub(super) fn subvolume_at(filesystem: &Filesystem, path: &OsStr) -> Result<SubvolumeInfo> {
-    let inode = filesystem.lookup(path.as_encoded_bytes());
-    let found = inode.and_then(|inode| filesystem.subvolume_at(&inode));
-    found.with_context(|| shown(path))
+    let find = || filesystem.subvolume_at(&filesystem.lookup(path.as_encoded_bytes())?);
+    find().with_context(|| shown(path))
 }
 
 pub(super) fn set_default(global: &Global, args: &SetDefaultArgs) -> Result<ExitCode> {

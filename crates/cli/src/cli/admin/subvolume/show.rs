@@ -57,10 +57,8 @@ pub(in crate::cli) fn write_shown(
     path: &OsStr,
     global: &Global,
 ) -> Result<()> {
-    let subvolume = filesystem
-        .lookup(path.as_encoded_bytes())
-        .and_then(|inode| filesystem.subvolume_at(&inode))
-        .with_context(|| shown(path))?;
+    let find = || filesystem.subvolume_at(&filesystem.lookup(path.as_encoded_bytes())?);
+    let subvolume = find().with_context(|| shown(path))?;
     write_info(out, filesystem, &subvolume, global)
 }
 
