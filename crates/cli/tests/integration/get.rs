@@ -1,5 +1,7 @@
 //! `get`: the attributes that it keeps, its errors, and that it stays inside its destination.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +20,9 @@ use userbtrfs_image_builder::{
 use userbtrfs_testkit::test_env::{has_program, skip};
 
 use crate::support::command::{Bench, Ran, command, verb};
-use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
+use crate::support::forging::{
+    LARGE, LARGE_DATA, edit_item, edit_leaf, extent, flip, inode, put_name,
+};
 use crate::support::golden::Unpacked;
 use crate::support::made::Made;
 use crate::support::terminal::Terminal;
@@ -116,6 +120,49 @@ fn files_in_the_way_are_replaced_and_directories_are_not() {
     assert_eq!(fs::metadata(bench.at("copy/large")).unwrap().len(), 45056);
     assert_eq!(fs::read(bench.at("other name")).unwrap(), b"old", "other names keep the old file");
     assert_eq!(fs::read_link(bench.at("copy/link")).unwrap(), Path::new("sub/inner"));
+}
+
+/// Returns the names in a directory of the host.
+fn names(dir: &Path) -> BTreeSet<OsString> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+#[test]
+fn file_in_the_way_stays_if_the_copy_fails() {
+    let mut editor = small();
+    flip(&mut editor, Logical(LARGE_DATA.0 + 4096), 0);
+    let bench = Bench::new(&editor);
+    fs::create_dir(bench.at("copy")).unwrap();
+    for name in ["large", "small"] {
+        fs::write(bench.at("copy").join(name), b"old").unwrap();
+    }
+    let said = bench.get_all("copy").bad();
+    assert_says(&said, &["/large: "]);
+    assert_eq!(fs::read(bench.at("copy/large")).unwrap(), b"old");
+    assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
+    assert!(names(&bench.at("copy")).iter().all(|name| !name.as_bytes().starts_with(b".")));
+}
+
+#[test]
+fn names_of_one_file_in_the_way_become_names_of_its_copy() {
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    filesystem.write("/a", "new").unwrap();
+    filesystem.hard_link("/a", "/b").unwrap();
+    filesystem.hard_link("/a", "/c").unwrap();
+    filesystem.symlink("a", "/link").unwrap();
+    filesystem.close().unwrap();
+    let copy = made.at("copy");
+    fs::create_dir(&copy).unwrap();
+    for name in ["a", "b", "link"] {
+        fs::write(copy.join(name), b"old").unwrap();
+    }
+    made.does("get", &["/.", copy.to_str().unwrap()]);
+    let inodes = ["a", "b", "c"].map(|name| fs::metadata(copy.join(name)).unwrap().ino());
+    assert!(inodes.iter().all(|inode| *inode == inodes[0]));
+    assert_eq!(fs::read(copy.join("c")).unwrap(), b"new");
+    assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("a"));
+    assert_eq!(names(&copy), BTreeSet::from(["a", "b", "c", "link"].map(OsString::from)));
 }
 
 /// A link of the image keeps its target, and nothing is written through it, not even by a second

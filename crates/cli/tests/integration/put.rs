@@ -127,6 +127,21 @@ fn existing_directories_are_filled_and_files_replaced() {
 }
 
 #[test]
+fn file_in_the_way_stays_if_there_is_no_space_for_the_copy() {
+    let made = Made::of_size("128M");
+    let source = made.at("too large");
+    fs::write(&source, vec![1; 140 << 20]).unwrap();
+    let filesystem = made.open_for_writing();
+    filesystem.write("/file", "old").unwrap();
+    filesystem.close().unwrap();
+    let said = made.verb("put", &[source.to_str().unwrap(), "/file"]).bad();
+    assert_says(&said, &["/file: no space left on the device"]);
+    assert_eq!(made.open().read("/file").unwrap(), b"old");
+    assert_eq!(made.paths(), ["/file"]);
+    made.judge();
+}
+
+#[test]
 fn hard_links_between_sources_are_kept_with_a_given_owner() {
     let made = Made::new();
     let source = Source::new(&made);

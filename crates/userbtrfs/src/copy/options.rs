@@ -31,7 +31,8 @@ pub struct CopyOptions {
     /// Leaves out entries below the sources; `None` copies all.
     pub filter: Option<Filter>,
     /// Writes into existing files of an image, which keep their attributes and their other names;
-    /// otherwise they are replaced by new files. Files of the host are always replaced.
+    /// otherwise they are replaced by new files. Files of the host are always replaced. Either way
+    /// the old content stays until the new one is complete, which takes space for both.
     pub in_place: bool,
     /// Leaves existing files as they are, without an error.
     pub no_clobber: bool,

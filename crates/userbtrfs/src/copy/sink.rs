@@ -3,7 +3,8 @@
 pub(super) mod host;
 pub(super) mod image;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,10 +22,28 @@ pub(super) struct Item<S: Sink> {
     pub(super) dir: Arc<S::Dir>,
     /// The name of the copy; empty if the copy is the directory itself.
     pub(super) name: CString,
+    /// The name of the copy until it replaces what is at `name`; `None` if nothing is there.
+    pub(super) temporary: Option<CString>,
     /// The path of the copy, for messages.
     pub(super) path: PathBuf,
     /// The file at the name that gets the content of the new one, which has no name then.
     pub(super) existing: Option<S::File>,
+}
+
+impl<S: Sink> Item<S> {
+    /// Returns the name at which the copy is made.
+    fn made_name(&self) -> &CStr {
+        self.temporary.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Returns the path at which the copy is made.
+    fn made_path(&self) -> PathBuf {
+        let temporary = self.temporary.as_ref();
+        temporary.map_or_else(
+            || self.path.clone(),
+            |name| self.path.with_file_name(OsStr::from_bytes(name.to_bytes())),
+        )
+    }
 }
 
 /// A kind of tree that is copied into. Each operation acts on one name of an opened directory, and
@@ -72,8 +91,18 @@ pub(super) trait Sink: Sized {
     /// Removes the names that still exist.
     fn remove_links(links: &Self::Links);
 
-    /// Removes the name of an item.
+    /// Removes the name at which an item was made.
     fn remove(item: &Item<Self>) -> Result<(), SideError>;
+
+    /// Fails if a directory is at the name of an item.
+    fn check_replaceable(item: &Item<Self>) -> Result<(), SideError>;
+
+    /// Moves what was made at the temporary name of an item to its name, and replaces what is
+    /// there.
+    fn replace(item: &Item<Self>) -> Result<(), SideError>;
+
+    /// Records that an item has its name instead of the temporary one.
+    fn rename_link(item: &Item<Self>, links: &mut Self::Links);
 
     /// Returns true if the name of an item is that of the image file with this device and inode
     /// number.

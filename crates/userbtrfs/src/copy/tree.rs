@@ -7,7 +7,10 @@
 //! 3. ACLs that the source does not have are removed before the mode is set: with them, the mode
 //!    would grant rights to the users that they name. If that fails, the mode is not set.
 //! 4. An existing non-directory is replaced, unless it is the source, [`CopyOptions::no_clobber`]
-//!    is set, or [`CopyOptions::keep_made`] is set and it was just made; a directory is not. With
+//!    is set, or [`CopyOptions::keep_made`] is set and it was just made; a directory is not. It is
+//!    replaced when the new file is complete, which has a temporary name in the same directory
+//!    until then, so that a copy that fails or is stopped leaves what was there. Another name of an
+//!    inode that was copied before replaces what is there at once, like a symbolic link. With
 //!    [`CopyOptions::in_place`] an existing file gets the content when all of it is in a new one.
 
 use std::collections::{HashMap, HashSet};
@@ -130,7 +133,7 @@ impl<'a, S: Sink> Context<'a, S> {
     /// Makes an empty file; `None` if it became another name of a file that was copied before, or
     /// an existing file stays.
     fn begin(&self, mut item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
-        if self.link(&item)? {
+        if self.link(&mut item)? {
             return Ok(None);
         }
         let mode = self.first_mode(&item.entry);
@@ -144,8 +147,8 @@ impl<'a, S: Sink> Context<'a, S> {
             }
         }
         let mut first = Some(first);
-        let make = || first.take().unwrap_or_else(|| S::make_file(&item, mode));
-        let Some(file) = self.replacing(&item, make)? else { return Ok(None) };
+        let make = |item: &Item<S>| first.take().unwrap_or_else(|| S::make_file(item, mode));
+        let Some(file) = self.replacing(&mut item, make)? else { return Ok(None) };
         self.remember(&item, S::object_of_file(&file));
         Ok(Some(NewFile { file, item, end: AtomicU64::new(0) }))
     }
@@ -223,7 +226,14 @@ impl<'a, S: Sink> Context<'a, S> {
             return is_synced.map_err(target_error(item));
         }
         self.keep(item, S::object_of_file(file), true);
-        if self.options.fsync { S::sync(file).map_err(target_error(item)) } else { Ok(()) }
+        let sync = || if self.options.fsync { S::sync(file) } else { Ok(()) };
+        sync().map_err(target_error(item))?;
+        if item.temporary.is_none() {
+            return Ok(());
+        }
+        self.replace(item)?;
+        // The name is new, too.
+        sync().map_err(target_error(item))
     }
 
     /// Completes a file, and closes it.
@@ -261,18 +271,33 @@ impl<'a, S: Sink> Context<'a, S> {
         }
     }
 
+    /// Moves a complete inode from its temporary name to that of the copy, if it has one.
+    fn replace(&self, item: &Item<S>) -> Result<(), CopyError> {
+        if item.temporary.is_none() {
+            return Ok(());
+        }
+        // Held meanwhile: another name is made from one that exists.
+        let mut links = self.links.lock().expect("no one panics with it");
+        S::replace(item).map_err(target_error(item))?;
+        if let Some(links) = links.get_mut(&item.entry.origin) {
+            S::rename_link(item, links);
+        }
+        Ok(())
+    }
+
     /// Makes a file without content.
-    fn make_other(&self, item: &Item<S>) -> Result<(), CopyError> {
+    fn make_other(&self, item: &mut Item<S>) -> Result<(), CopyError> {
         if self.link(item)? {
             return Ok(());
         }
         let kind = item.entry.attributes.mode & !PERMISSIONS;
         let mode = kind | self.first_mode(&item.entry);
-        let made = self.replacing(item, || S::make_other(item, mode))?;
+        let made = self.replacing(item, |item| S::make_other(item, mode))?;
         let Some(other) = made else { return Ok(()) };
         let object = S::object_of_other(item, &other);
         self.keep(item, object, true);
         self.remember(item, object);
+        self.replace(item).inspect_err(|_| self.discard(item))?;
         self.notify(item);
         Progress::add(&self.progress.others, 1);
         Ok(())
@@ -288,14 +313,20 @@ impl<'a, S: Sink> Context<'a, S> {
 
     /// Makes a hard link if the inode was copied under another name; returns true if it did, or an
     /// existing file stays.
-    fn link(&self, item: &Item<S>) -> Result<bool, CopyError> {
+    fn link(&self, item: &mut Item<S>) -> Result<bool, CopyError> {
         if !item.entry.has_links {
             return Ok(false);
         }
         // Held meanwhile: a file that fails is removed under this name, too.
         let mut links = self.links.lock().expect("no one panics with it");
         let Some(links) = links.get_mut(&item.entry.origin) else { return Ok(false) };
-        match self.replacing(item, || S::make_link(item, links)) {
+        match self.replacing(item, |item| S::make_link(item, links)) {
+            Ok(Some(())) if item.temporary.is_some() => {
+                S::replace(item)
+                    .map_err(target_error(item))
+                    .inspect_err(|_| drop(S::remove(item)))?;
+                S::rename_link(item, links);
+            }
             Ok(Some(())) => {}
             Ok(None) => return Ok(true),
             // A link is not possible: a second file with the same content is made.
@@ -376,14 +407,14 @@ impl<'a, S: Sink> Context<'a, S> {
         given
     }
 
-    /// Calls `make`; if a non-directory exists at the name, removes it and calls `make` again, or
-    /// returns `None` if existing files stay.
+    /// Calls `make`; if a non-directory exists at the name, calls it again with a temporary name,
+    /// or returns `None` if existing files stay.
     fn replacing<T>(
         &self,
-        item: &Item<S>,
-        mut make: impl FnMut() -> Result<T, SideError>,
+        item: &mut Item<S>,
+        mut make: impl FnMut(&Item<S>) -> Result<T, SideError>,
     ) -> Result<Option<T>, CopyError> {
-        let exists = match make() {
+        let exists = match make(item) {
             Err(error) if error.is(Errno::EXIST) => error,
             made => return made.map(Some).map_err(target_error(item)),
         };
@@ -399,8 +430,14 @@ impl<'a, S: Sink> Context<'a, S> {
         {
             return Err(CopyError::Itself { path: item.path.clone() });
         }
-        S::remove(item).map_err(|error| target_error(item)(error.during(&exists)))?;
-        make().map(Some).map_err(target_error(item))
+        S::check_replaceable(item).map_err(|error| target_error(item)(error.during(&exists)))?;
+        loop {
+            item.temporary = Some(temporary_name());
+            match make(item) {
+                Err(error) if error.is(Errno::EXIST) => {}
+                made => return made.map(Some).map_err(target_error(item)),
+            }
+        }
     }
 
     /// Reports an error; returns true if there is none.
@@ -414,6 +451,14 @@ impl<'a, S: Sink> Context<'a, S> {
 fn remove_acls<S: Sink>(object: S::Object<'_>, given: &[&[u8]]) -> Result<(), SideError> {
     let mut others = ACLS.into_iter().filter(|acl| !given.contains(acl));
     others.try_for_each(|acl| S::remove_xattr(object, acl))
+}
+
+/// Returns a name for an incomplete file, which no other copy of this process has.
+fn temporary_name() -> CString {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!(".userbtrfs.{}.{number}", std::process::id());
+    CString::new(name).expect("it has no NUL")
 }
 
 /// Opens the file at the name of a copy that gets its content, if there is such a file.
@@ -483,7 +528,9 @@ impl<'a, S: Sink> Tree<'a, S> {
                 self.leave();
                 Ok(())
             }
-            Event::Other(entry) => self.item(entry).and_then(|it| self.context.make_other(&it)),
+            Event::Other(entry) => {
+                self.item(entry).and_then(|mut item| self.context.make_other(&mut item))
+            }
             Event::File(entry, content) => {
                 let file = self.item(entry).and_then(|item| self.context.begin(item));
                 file.map(|file| begun = file.map(|file| (file, content)))
@@ -518,7 +565,7 @@ impl<'a, S: Sink> Tree<'a, S> {
             return Err(CopyError::Name { path: entry.path });
         }
         let name = CString::new(name).expect("a name without NUL");
-        Ok(Item { entry, dir: Arc::clone(dir), name, path, existing: None })
+        Ok(Item { entry, dir: Arc::clone(dir), name, temporary: None, path, existing: None })
     }
 
     fn enter(&mut self, entry: Entry) -> Result<(), CopyError> {

@@ -49,7 +49,7 @@ impl Sink for HostSink {
 
     fn make_file(item: &Item<Self>, mode: u32) -> Result<OwnedFd, SideError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        rustix::fs::openat(&*item.dir, &item.name, flags, Mode::from_raw_mode(mode))
+        rustix::fs::openat(&*item.dir, item.made_name(), flags, Mode::from_raw_mode(mode))
             .map_err(SideError::host("make file"))
     }
 
@@ -67,13 +67,15 @@ impl Sink for HostSink {
 
     fn make_other(item: &Item<Self>, mode: u32) -> Result<(), SideError> {
         match &item.entry.kind {
-            Kind::Symlink(target) => rustix::fs::symlinkat(&target[..], &*item.dir, &item.name)
-                .map_err(SideError::host("make link")),
+            Kind::Symlink(target) => {
+                rustix::fs::symlinkat(&target[..], &*item.dir, item.made_name())
+                    .map_err(SideError::host("make link"))
+            }
             Kind::Special((major, minor)) => {
                 let kind = FileType::from_raw_mode(mode);
                 let device = rustix::fs::makedev(*major, *minor);
                 let mode = Mode::from_raw_mode(mode);
-                rustix::fs::mknodat(&*item.dir, &item.name, kind, mode, device)
+                rustix::fs::mknodat(&*item.dir, item.made_name(), kind, mode, device)
                     .map_err(SideError::host("make special file"))
             }
             Kind::Directory | Kind::File => unreachable!("they have events of their own"),
@@ -81,12 +83,12 @@ impl Sink for HostSink {
     }
 
     fn links(item: &Item<Self>, _: HostObject<'_>) -> Vec<PathBuf> {
-        vec![item.path.clone()]
+        vec![item.made_path()]
     }
 
     fn make_link(item: &Item<Self>, links: &mut Vec<PathBuf>) -> Result<(), SideError> {
         let first = &links[0];
-        let linked = match linkat(CWD, first, &*item.dir, &item.name, AtFlags::empty()) {
+        let linked = match linkat(CWD, first, &*item.dir, item.made_name(), AtFlags::empty()) {
             Err(Errno::EXIST) => match is_same(item, first) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Errno::EXIST),
@@ -95,7 +97,7 @@ impl Sink for HostSink {
             linked => linked,
         };
         linked.map_err(SideError::host("link"))?;
-        links.push(item.path.clone());
+        links.push(item.made_path());
         Ok(())
     }
 
@@ -107,8 +109,29 @@ impl Sink for HostSink {
     }
 
     fn remove(item: &Item<Self>) -> Result<(), SideError> {
-        rustix::fs::unlinkat(&*item.dir, &item.name, AtFlags::empty())
+        rustix::fs::unlinkat(&*item.dir, item.made_name(), AtFlags::empty())
             .map_err(SideError::host("remove"))
+    }
+
+    fn check_replaceable(item: &Item<Self>) -> Result<(), SideError> {
+        let there = statat(&*item.dir, &item.name, AtFlags::SYMLINK_NOFOLLOW);
+        let there = there.map_err(SideError::host("examine"))?;
+        match FileType::from_raw_mode(there.st_mode) {
+            FileType::Directory => Err(SideError::host("replace")(Errno::ISDIR)),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(item: &Item<Self>) -> Result<(), SideError> {
+        rustix::fs::renameat(&*item.dir, item.made_name(), &*item.dir, &item.name)
+            .map_err(SideError::host("replace"))
+    }
+
+    fn rename_link(item: &Item<Self>, links: &mut Vec<PathBuf>) {
+        let temporary = item.made_path();
+        for path in links.iter_mut().filter(|path| **path == temporary) {
+            path.clone_from(&item.path);
+        }
     }
 
     fn is_image(item: &Item<Self>, image: (u64, u64)) -> Result<bool, SideError> {
@@ -134,7 +157,7 @@ impl Sink for HostSink {
     }
 
     fn object_of_other<'a>(item: &'a Item<Self>, (): &'a ()) -> HostObject<'a> {
-        HostObject::Named(item.dir.as_fd(), &item.name)
+        HostObject::Named(item.dir.as_fd(), item.made_name())
     }
 
     fn share(_: &OwnedFd, _: Origin) -> Result<Option<u64>, SideError> {

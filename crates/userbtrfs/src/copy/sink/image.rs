@@ -1,6 +1,6 @@
 //! Makes the copy in an image.
 
-use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, InodeId, XattrMode};
+use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, InodeId, RenameMode, XattrMode};
 
 use super::{Item, Sink};
 use crate::copy::error::SideError;
@@ -31,7 +31,7 @@ impl Sink for ImageSink {
     }
 
     fn make_file(item: &Item<Self>, mode: u32) -> Result<File, SideError> {
-        Ok(item.dir.create(item.name.to_bytes(), mode)?.open()?)
+        Ok(item.dir.create(item.made_name().to_bytes(), mode)?.open()?)
     }
 
     fn open_existing(item: &Item<Self>) -> Result<Option<File>, SideError> {
@@ -53,7 +53,7 @@ impl Sink for ImageSink {
     }
 
     fn make_other(item: &Item<Self>, mode: u32) -> Result<Inode, SideError> {
-        let name = item.name.to_bytes();
+        let name = item.made_name().to_bytes();
         Ok(match &item.entry.kind {
             Kind::Symlink(target) => item.dir.symlink(name, target)?,
             Kind::Special(device) => item.dir.make_node(name, mode, *device)?,
@@ -66,7 +66,7 @@ impl Sink for ImageSink {
     }
 
     fn make_link(item: &Item<Self>, links: &mut Inode) -> Result<(), SideError> {
-        let name = item.name.to_bytes();
+        let name = item.made_name().to_bytes();
         match item.dir.link(name, links) {
             Err(Error::Exists) if item.dir.lookup(name)?.id() == links.id() => Ok(()),
             linked => Ok(linked?),
@@ -77,8 +77,20 @@ impl Sink for ImageSink {
     fn remove_links(_: &Inode) {}
 
     fn remove(item: &Item<Self>) -> Result<(), SideError> {
-        Ok(item.dir.remove_file(item.name.to_bytes())?)
+        Ok(item.dir.remove_file(item.made_name().to_bytes())?)
     }
+
+    fn check_replaceable(item: &Item<Self>) -> Result<(), SideError> {
+        let there = item.dir.lookup(item.name.to_bytes())?.metadata()?;
+        if there.is_dir() { Err(Error::IsADirectory.into()) } else { Ok(()) }
+    }
+
+    fn replace(item: &Item<Self>) -> Result<(), SideError> {
+        let from = item.made_name().to_bytes();
+        Ok(item.dir.rename(from, &item.dir, item.name.to_bytes(), RenameMode::Replace)?)
+    }
+
+    fn rename_link(_: &Item<Self>, _: &mut Inode) {}
 
     fn is_image(_: &Item<Self>, _: (u64, u64)) -> Result<bool, SideError> {
         Ok(false)
