@@ -145,7 +145,7 @@ fn source_of_the_same_name_does_not_replace_what_the_call_made() {
         ("ln -sf", ""),
     ] {
         let made = with_namesakes();
-        // What was there before the call is replaced.
+        // A file that was there before the call is replaced.
         made.does("truncate -s 3", &["/all/log"]);
         let said = made.verb(words, &["/a/log", "/b/log", "/c/other", "/all"]).bad();
         assert_eq!(said, format!("userbtrfs: {prefix}{says}"), "{words}");

@@ -149,7 +149,9 @@ fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is
         }
     });
     if is_cut {
-        make_room_for_linux(made, &filesystem, workers);
+        if made.is_resized() {
+            make_room_for_linux(made, &filesystem, workers);
+        }
         filesystem.commit().unwrap();
     }
     let root = filesystem.root();
@@ -168,14 +170,11 @@ fn turn_of_ours(made: &Made, image: &Path, workers: &mut [Worker], turn: u32, is
     filesystem.close().unwrap();
 }
 
-/// Grows a filesystem that is resized, and removes the block groups that a resize filled for a
-/// while: Linux keeps these for half a minute, and on what a shrink left it lacks space for the
-/// metadata of nodes of 64 KiB.
+/// Grows a filesystem, and removes the block groups that a resize filled for a while: Linux keeps
+/// these for half a minute, and on what a shrink left it lacks space for the metadata of nodes of
+/// 64 KiB.
 fn make_room_for_linux(made: &Made, filesystem: &Filesystem, workers: &mut [Worker]) {
     const NAME: &[u8] = b"change";
-    if !made.is_resized() {
-        return;
-    }
     let grow = Operation::Resize { bytes: made.len };
     workers[usize::from(RESIZER)].model.apply(&grow).unwrap();
     Actor::new(filesystem).apply(&grow).unwrap();
@@ -233,9 +232,11 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
         if !is_cut {
             check_file(&what, &image);
             judge(linux, &what, &image, &workers);
-            let filesystem = open_for_writing(&image);
-            make_room_for_linux(made, &filesystem, &mut workers);
-            filesystem.close().unwrap();
+            if made.is_resized() {
+                let filesystem = open_for_writing(&image);
+                make_room_for_linux(made, &filesystem, &mut workers);
+                filesystem.close().unwrap();
+            }
         }
         turn_of_linux(linux, made, &image, &mut workers, turn);
         check_file(&what, &image);
