@@ -18,6 +18,7 @@ pub(in crate::cli) mod getfattr;
 pub(in crate::cli) mod ln;
 pub(in crate::cli) mod ls;
 pub(in crate::cli) mod mkdir;
+mod move_between;
 pub(in crate::cli) mod mv;
 pub(in crate::cli) mod put;
 pub(in crate::cli) mod rm;

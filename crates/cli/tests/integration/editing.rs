@@ -1,11 +1,11 @@
 //! The verbs that change an image: their effects, their errors, and the checks by Linux.
 
-use userbtrfs::{FileKind, OpenOptions, Timestamp};
+use userbtrfs::{FileKind, InodeFlags, OpenOptions, Timestamp, XattrMode};
 
-use crate::support::assert_says;
 use crate::support::command::verb;
 use crate::support::golden::Unpacked;
 use crate::support::made::{Made, judge};
+use crate::support::{assert_says, pattern};
 
 #[test]
 fn directories_are_made_and_removed() {
@@ -56,6 +56,67 @@ fn mv_renames_files() {
     made.does("mv -T", &["/b", "/a"]);
     made.does("mv", &["/a/f", "/a/g"]);
     assert_eq!(made.paths().len(), 3);
+    made.judge();
+}
+
+/// As mv(1) between filesystems: a copy with all attributes, and the removal of the source.
+#[test]
+fn mv_moves_to_another_subvolume() {
+    let made = Made::new();
+    let content = pattern(300_000);
+    let filesystem = made.open_for_writing();
+    filesystem.create_dir_all("/tree/dir", 0o750).unwrap();
+    filesystem.write("/tree/file", &content).unwrap();
+    filesystem.lookup("/tree/file").unwrap().set_xattr(b"user.a", b"b", XattrMode::Create).unwrap();
+    filesystem.hard_link("/tree/file", "/tree/dir/other name").unwrap();
+    filesystem.symlink("file", "/tree/link").unwrap();
+    filesystem.write("/small", "small").unwrap();
+    filesystem.close().unwrap();
+    made.verb("subvolume create", &["/sub"]).good();
+    made.does("mkdir", &["/sub/full", "/sub/full/x", "/sub/tree"]);
+    made.does("truncate -s 9", &["/sub/small"]);
+
+    made.does("mv -n", &["/small", "/sub"]);
+    assert_eq!(made.open().metadata("/sub/small").unwrap().size, 9, "it is skipped");
+    made.does("mv", &["/tree", "/small", "/sub"]);
+    let filesystem = made.open();
+    assert_eq!(filesystem.read("/sub/small").unwrap(), b"small");
+    let file = filesystem.lookup("/sub/tree/file").unwrap();
+    assert!(file.open().unwrap().read_all().unwrap() == content);
+    assert_eq!(file.xattr(b"user.a").unwrap(), b"b");
+    assert_eq!(file.id(), filesystem.lookup("/sub/tree/dir/other name").unwrap().id());
+    assert_eq!(filesystem.metadata("/sub/tree/dir").unwrap().mode, 0o40_750);
+    assert_eq!(filesystem.read_link("/sub/tree/link").unwrap(), b"file");
+    let paths = made.paths();
+    assert!(paths.iter().all(|path| path.starts_with("/sub")), "{paths:?}");
+    drop((file, filesystem));
+
+    made.does("mkdir", &["/full"]);
+    for (source, reason) in [("/full", "directory not empty"), ("/sub/small", "is a directory")] {
+        let target = if source == "/full" { "/sub/full" } else { "/full" };
+        let said = made.verb("mv -T", &[source, target]).bad();
+        assert_says(&said, &[&format!("{target}: {reason}")]);
+        assert!(made.open().lookup(source).is_ok(), "{source} is kept");
+    }
+    assert_says(&made.verb("mv --exchange", &["/full", "/sub/full"]).bad(), &["another subvolume"]);
+    made.judge();
+}
+
+/// A file stays if it cannot be copied whole.
+#[test]
+fn mv_to_another_subvolume_keeps_what_has_no_space() {
+    let made = Made::of_size("128M");
+    made.verb("subvolume create", &["/sub"]).good();
+    let filesystem = made.open_for_writing();
+    let dir = filesystem.create_dir("/sub/plain", 0o755).unwrap();
+    // Data with and without checksums is not shared.
+    dir.inode().set_flags(InodeFlags::NODATACOW).unwrap();
+    filesystem.write("/large", vec![1; 60 << 20]).unwrap();
+    drop(dir);
+    filesystem.close().unwrap();
+    let said = made.verb("mv", &["/large", "/sub/plain"]).bad();
+    assert_says(&said, &["/sub/plain/large: no space left", "/large: not moved whole; it is kept"]);
+    assert_eq!(made.paths(), ["/large", "/sub", "/sub/plain"]);
     made.judge();
 }
 

@@ -1,15 +1,16 @@
-//! `mv`: renames files.
+//! `mv`: renames files, and moves them to other subvolumes.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
-use userbtrfs::{Error, Filesystem, PathError, Quoted, RenameMode};
+use userbtrfs::{Error, Filesystem, Quoted, RenameMode};
 
 use crate::cli::paths::{Destination, Placed, with_path};
 use crate::cli::report::{ExitStatus, progress};
 use crate::cli::session::{RunVerb, Session};
 use crate::cli::text::shown;
 use crate::cli::verbs::destination::DestinationArgs;
+use crate::cli::verbs::move_between::move_between;
 
 #[derive(clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of mv")]
@@ -50,12 +51,13 @@ impl RunVerb for MvArgs {
                     failures.report(&error);
                     return Ok(());
                 }
-                let renamed = filesystem.rename_with(path, &target, self.mode());
-                if self.no_clobber && matches!(renamed, Err(PathError { error: Error::Exists, .. }))
-                {
+                let is_there = |path: &[u8]| filesystem.symlink_metadata(path).is_ok();
+                if self.no_clobber && is_there(path) && is_there(&target) {
                     return progress(&session.global, || format!("skipped '{}'", Quoted(&target)));
                 }
-                renamed.map_err(|error| with_path(filesystem, path, &target, error.error))?;
+                if !self.move_to(session, path, &target, &failures)? {
+                    return Ok(());
+                }
                 placed.record(path, target.clone());
                 progress(&session.global, || self.describe(path, &target))
             };
@@ -75,6 +77,25 @@ fn is_same(filesystem: &Filesystem, source: &[u8], target: &[u8]) -> bool {
 }
 
 impl MvArgs {
+    /// Gives what is at `source` the name `target`; returns false if a failure was reported.
+    fn move_to(
+        &self,
+        session: &Session,
+        source: &[u8],
+        target: &[u8],
+        failures: &ExitStatus,
+    ) -> Result<bool> {
+        let filesystem = &session.filesystem;
+        let renamed = filesystem.rename_with(source, target, self.mode());
+        match renamed.map_err(|failed| failed.error) {
+            Ok(()) => Ok(true),
+            Err(Error::CrossDevice) if !self.exchange => {
+                move_between(session, source, target, failures)
+            }
+            Err(error) => Err(with_path(filesystem, source, target, error)),
+        }
+    }
+
     /// Returns the line of `--verbose`, as mv(1) prints it.
     fn describe(&self, source: &[u8], target: &[u8]) -> String {
         let source = Quoted(source);
