@@ -43,7 +43,7 @@ build-python: ## Build a wheel of the Python package in target/wheels (maturin)
 deb: build ## Make a Debian package in target/debian
 	scripts/deb
 
-test-deb: deb ## Install the package in a fresh Debian, use and remove it (root, debootstrap)
+test-deb: deb ## Install the package in a fresh Debian, use it, boot and remove it (root, debootstrap, systemd-nspawn)
 	scripts/test-deb
 
 run: ## Build, make images of a real tree, change and mount one, read them back and verify every file

@@ -61,7 +61,7 @@ static void fill(const char *image)
 
     EXPECT(userbtrfs_mkdir(fs, "/snapshot/dir2", 0755) == -EROFS);
     EXPECT(userbtrfs_rmdir(fs, "/data/dir") == -ENOTEMPTY);
-    EXPECT(strcmp(userbtrfs_error(), "directory not empty") == 0);
+    EXPECT(strcmp(userbtrfs_error(), "/data/dir: remove directory: directory not empty") == 0);
     EXPECT(userbtrfs_file_open(fs, "/none", 0, 0, &file) == -ENOENT && file == NULL);
     EXPECT(userbtrfs_mkdir(NULL, "/x", 0755) == -EINVAL);
     EXPECT(userbtrfs_mkdir(fs, NULL, 0755) == -EINVAL);

@@ -238,7 +238,9 @@ pub enum Error {
 
 /// An error of a call by path, with that path and the operation.
 ///
-/// Its text is `path: operation: error`. It converts to [`Error::Path`], which keeps all three.
+/// Its text is `path: operation: reason`, or `path: operation to path: reason`, and contains that
+/// of its source. If the device of an image cannot be opened, it is that of the reason, which names
+/// the device. It converts to [`Error::Path`], which keeps all of it.
 #[derive(Debug, Error)]
 #[error("{}{error}", prefix(.call, .error))]
 pub struct PathError {

@@ -18,6 +18,7 @@
 //! | `source/image_tree` | a walk through the files of an image                               |
 //! | `tree`              | the copy: applies events to a sink                                 |
 //! | `sink`              | the operations of a sink: `image` and `host`                       |
+//! | `linked`            | temporary names, and the names of an inode that has several        |
 //! | `in_order`          | fills one file after the other, with data that `prefetch` reads    |
 //! | `pool`              | fills several files of the host at once, large ones in parts       |
 //! | `shared`            | the data that files of the host share                              |
@@ -42,6 +43,7 @@ pub(crate) mod counted;
 mod error;
 mod host_object;
 mod in_order;
+mod linked;
 mod options;
 mod origin;
 mod pool;
@@ -62,6 +64,7 @@ use userbtrfs_engine::api::{Dir, Error, Inode};
 
 use error::source_error;
 pub use error::{CopyError, Report, SideError};
+use linked::Links;
 pub use options::{CopyOptions, Filter, Keep, Observer, Reflink};
 pub use progress::Progress;
 use shared::SharedFiles;
@@ -70,7 +73,7 @@ use sink::host::{HostSink, open_dir};
 use sink::image::ImageSink;
 use source::host_tree::HostTree;
 use source::image_tree::{ImageTree, is_within};
-use tree::{Context, Links, Made, Start, Tree};
+use tree::{Context, Made, Start, Tree};
 
 /// A copy of one or more trees. Hard links between the trees are kept, as with one call of `cp -a`.
 ///

@@ -110,10 +110,11 @@
 //!
 //! # Errors
 //!
-//! A call by path returns a [`PathError`]: the path, the operation, and an [`Error`] as the reason.
-//! A call on a handle, which has no path, returns an [`Error`] alone. If it is about damage, its
-//! message names the block, the inode or the item. A [`PathError`] converts to an [`Error`] that
-//! keeps its path, [`Error::Path`]; [`Error::reason`] returns the reason of any error:
+//! A call by path, and a walk, return a [`PathError`]: the path, the operation, and an [`Error`] as
+//! the reason. A call on a handle, which has no path, returns an [`Error`] alone. The message of an
+//! error about damage names the block, the inode or the item. The operator `?` converts a
+//! [`PathError`] to an [`Error`] that keeps the path, [`Error::Path`]: there [`Error::reason`]
+//! returns the variant to match.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -143,6 +143,27 @@ fn file_in_the_way_stays_if_the_copy_fails() {
     assert!(names(&bench.at("copy")).iter().all(|name| !name.as_bytes().starts_with(b".")));
 }
 
+/// The second name is made while the content of the first is still missing.
+#[test]
+fn names_in_the_way_stay_if_the_copy_of_their_file_fails() {
+    let mut editor = small();
+    flip(&mut editor, Logical(LARGE_DATA.0 + 4096), 0);
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        put_name(items, ROOT, 20, b"other", (inode(LARGE), 1));
+    });
+    edit_item(&mut editor, inode(LARGE), |item| put_u32(item, 0x28, 2));
+    let bench = Bench::new(&editor);
+    fs::create_dir(bench.at("copy")).unwrap();
+    for name in ["large", "other"] {
+        fs::write(bench.at("copy").join(name), name).unwrap();
+    }
+    assert_says(&bench.get_all("copy").bad(), &["/large: "]);
+    for name in ["large", "other"] {
+        assert_eq!(fs::read(bench.at("copy").join(name)).unwrap(), name.as_bytes());
+    }
+    assert!(names(&bench.at("copy")).iter().all(|name| !name.as_bytes().starts_with(b".")));
+}
+
 #[test]
 fn names_of_one_file_in_the_way_become_names_of_its_copy() {
     let made = Made::new();

@@ -78,24 +78,24 @@ impl Filesystem {
     }
 
     /// Opens the directory that contains the last component of a path, and returns that component,
-    /// too. The path may end with slashes. Returns [`Error::BadName`] if the last component is `.`
-    /// or `..`, [`Error::Exists`] if the path is that of the root, and [`Error::NotFound`] if it is
-    /// empty.
+    /// too. The path may end with slashes. Fails with [`Error::BadName`] if the last component is
+    /// `.` or `..`, with [`Error::Exists`] if the path is that of the root, and with
+    /// [`Error::NotFound`] if it is empty.
     pub fn open_parent(&self, path: impl ImagePath) -> PathResult<(Dir, Vec<u8>)> {
         let path = path.path_bytes();
         self.parent(path).map_err(PathError::at(PathOperation::OpenParent, path))
     }
 
-    /// Like [`Self::open_parent`], to create anything but a directory: returns
+    /// Like [`Self::open_parent`], to create anything but a directory: fails with
     /// [`Error::NotADirectory`] if the path ends with a slash.
     pub fn open_parent_of_file(&self, path: impl ImagePath) -> PathResult<(Dir, Vec<u8>)> {
         let path = path.path_bytes();
         self.parent_of_file(path).map_err(PathError::at(PathOperation::OpenParent, path))
     }
 
-    /// Like [`Self::open_parent`], to remove or rename the name. Returns [`Error::IsRoot`] if the
-    /// path is that of the root, and [`Error::NotADirectory`] if it ends with a slash and does not
-    /// lead to a directory.
+    /// Like [`Self::open_parent`], to remove or rename the name. Fails with [`Error::IsRoot`] if
+    /// the path is that of the root, and with [`Error::NotADirectory`] if it ends with a slash and
+    /// does not lead to a directory.
     pub fn open_parent_to_remove(&self, path: impl ImagePath) -> PathResult<(Dir, Vec<u8>)> {
         let path = path.path_bytes();
         self.parent_to_remove(path).map_err(PathError::at(PathOperation::OpenParent, path))

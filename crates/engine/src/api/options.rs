@@ -286,7 +286,7 @@ impl OpenOptions {
     ///
     /// Fails if the device cannot be read, is not btrfs, is damaged in the superblock or the root
     /// trees, or has unsupported features; for writing, also if another process writes it, or if it
-    /// may only be read. The [`Error`] tells which.
+    /// may only be read. [`PathError::error`] tells which.
     pub fn open(&self, path: impl AsRef<Path>) -> PathResult<Filesystem> {
         let path = path.as_ref();
         let bytes = path.as_os_str().as_encoded_bytes();

@@ -10,7 +10,8 @@ use userbtrfs_format::Quoted;
 pub struct PathCall {
     /// The operation.
     pub operation: PathOperation,
-    /// The path as it was given. If the call is about a whole tree, the path at which it failed.
+    /// The path as it was given. If the call is about several inodes, as that to walk or remove a
+    /// tree or to create missing directories, the path at which it failed.
     pub path: Vec<u8>,
     /// The second path of [`PathOperation::Rename`], [`PathOperation::HardLink`] and
     /// [`PathOperation::CloneFile`], as it was given.

@@ -133,6 +133,10 @@ pub(super) trait Sink: Sized {
     fn write(file: &Self::File, bytes: &[u8], offset: u64) -> Result<(), SideError>;
     fn set_len(file: &Self::File, size: u64) -> Result<(), SideError>;
     fn sync(file: &Self::File) -> Result<(), SideError>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(dir: &Self::Dir) -> Result<(), SideError>;
+
     fn close(file: Self::File) -> Result<(), SideError>;
 
     /// Sets the owner, if the attributes below have to follow it.

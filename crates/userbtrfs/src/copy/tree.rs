@@ -8,12 +8,12 @@
 //!    would grant rights to the users that they name. If that fails, the mode is not set.
 //! 4. An existing non-directory is replaced, unless it is the source, [`CopyOptions::no_clobber`]
 //!    is set, or [`CopyOptions::keep_made`] is set and it was just made; a directory is not. It is
-//!    replaced when the new file is complete, which has a temporary name in the same directory
-//!    until then, so that a copy that fails or is stopped leaves what was there. Another name of an
-//!    inode that was copied before replaces what is there at once, like a symbolic link. With
-//!    [`CopyOptions::in_place`] an existing file gets the content when all of it is in a new one.
+//!    replaced when the new file is complete: until then that has a temporary name in the same
+//!    directory, and so has each of its other names at which something exists. A copy that fails or
+//!    is stopped leaves what was there. With [`CopyOptions::in_place`] an existing file gets the
+//!    content when all of it is in a new one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -25,11 +25,12 @@ use userbtrfs_engine::api::{Attributes, Error};
 use userbtrfs_format::Quoted;
 
 use super::error::{CopyError, Report, SideError, source_error};
+use super::linked::{Linked, Links, replace_name, temporary_name};
 use super::options::{CopyOptions, Keep, Observer, Reflink};
 use super::progress::Progress;
 use super::shared::{SharedData, SharedFiles};
 use super::sink::{Item, Sink};
-use super::source::{Entry, Event, Kind, Origin, is_entry_name};
+use super::source::{Entry, Event, Kind, is_entry_name};
 
 /// The permission bits of a mode, those without the set-id and sticky bits, and the set-id bits.
 const PERMISSIONS: u32 = 0o7777;
@@ -42,9 +43,6 @@ const PRIVATE_DIR: u32 = 0o700;
 
 /// The attributes that hold the access and the default POSIX ACL.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-
-/// The copies of inodes with several names.
-pub(super) type Links<S> = Mutex<HashMap<Origin, <S as Sink>::Links>>;
 
 /// The paths of the copies that were made.
 pub(super) type Made = Mutex<HashSet<PathBuf>>;
@@ -132,10 +130,8 @@ impl<'a, S: Sink> Context<'a, S> {
 
     /// Makes an empty file; `None` if it became another name of a file that was copied before, or
     /// an existing file stays.
-    fn begin(&self, mut item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
-        if self.link(&mut item)? {
-            return Ok(None);
-        }
+    fn begin(&self, item: Item<S>) -> Result<Option<NewFile<S>>, CopyError> {
+        let Some(mut item) = self.link(item)? else { return Ok(None) };
         let mode = self.first_mode(&item.entry);
         let mut first = S::make_file(&item, mode);
         let exists = first.as_ref().is_err_and(|error| error.is(Errno::EXIST));
@@ -226,14 +222,7 @@ impl<'a, S: Sink> Context<'a, S> {
             return is_synced.map_err(target_error(item));
         }
         self.keep(item, S::object_of_file(file), true);
-        let sync = || if self.options.fsync { S::sync(file) } else { Ok(()) };
-        sync().map_err(target_error(item))?;
-        if item.temporary.is_none() {
-            return Ok(());
-        }
-        self.replace(item)?;
-        // The name is new, too.
-        sync().map_err(target_error(item))
+        if self.options.fsync { S::sync(file).map_err(target_error(item)) } else { Ok(()) }
     }
 
     /// Completes a file, and closes it.
@@ -243,10 +232,13 @@ impl<'a, S: Sink> Context<'a, S> {
         self.finish(&item, done.and_then(|()| S::close(file).map_err(target_error(&item))));
     }
 
-    /// Counts a file that is complete, or removes it.
+    /// Gives a file that is complete its name and counts it, or removes it.
     pub(super) fn finish(&self, item: &Item<S>, done: Result<(), CopyError>) {
-        match done {
+        match done.and_then(|()| self.replace(item)) {
             Ok(()) => {
+                if self.options.fsync && item.temporary.is_some() {
+                    self.done(item, S::sync_dir(&item.dir));
+                }
                 self.notify(item);
                 Progress::add(&self.progress.files, 1);
             }
@@ -267,38 +259,43 @@ impl<'a, S: Sink> Context<'a, S> {
         let _ = S::remove(item);
         if item.entry.has_links {
             let mut links = self.links.lock().expect("no one panics with it");
-            links.remove(&item.entry.origin).iter().for_each(S::remove_links);
+            links.remove(&item.entry.origin).iter().for_each(|it| S::remove_links(&it.names));
         }
     }
 
-    /// Moves a complete inode from its temporary name to that of the copy, if it has one.
+    /// Moves a complete inode from its temporary names to those of the copy.
     fn replace(&self, item: &Item<S>) -> Result<(), CopyError> {
-        if item.temporary.is_none() {
-            return Ok(());
+        if !item.entry.has_links {
+            return replace_name(item, None).map_err(target_error(item));
         }
         // Held meanwhile: another name is made from one that exists.
         let mut links = self.links.lock().expect("no one panics with it");
-        S::replace(item).map_err(target_error(item))?;
-        if let Some(links) = links.get_mut(&item.entry.origin) {
-            S::rename_link(item, links);
+        let Some(linked) = links.get_mut(&item.entry.origin) else {
+            return replace_name(item, None).map_err(target_error(item));
+        };
+        replace_name(item, Some(&mut linked.names)).map_err(target_error(item))?;
+        linked.is_complete = true;
+        for other in std::mem::take(&mut linked.waiting) {
+            match replace_name(&other, Some(&mut linked.names)).map_err(target_error(&other)) {
+                Ok(()) => self.notify(&other),
+                Err(error) => self.report(error),
+            }
         }
         Ok(())
     }
 
     /// Makes a file without content.
-    fn make_other(&self, item: &mut Item<S>) -> Result<(), CopyError> {
-        if self.link(item)? {
-            return Ok(());
-        }
+    fn make_other(&self, item: Item<S>) -> Result<(), CopyError> {
+        let Some(mut item) = self.link(item)? else { return Ok(()) };
         let kind = item.entry.attributes.mode & !PERMISSIONS;
         let mode = kind | self.first_mode(&item.entry);
-        let made = self.replacing(item, |item| S::make_other(item, mode))?;
+        let made = self.replacing(&mut item, |item| S::make_other(item, mode))?;
         let Some(other) = made else { return Ok(()) };
-        let object = S::object_of_other(item, &other);
-        self.keep(item, object, true);
-        self.remember(item, object);
-        self.replace(item).inspect_err(|_| self.discard(item))?;
-        self.notify(item);
+        let object = S::object_of_other(&item, &other);
+        self.keep(&item, object, true);
+        self.remember(&item, object);
+        self.replace(&item).inspect_err(|_| self.discard(&item))?;
+        self.notify(&item);
         Progress::add(&self.progress.others, 1);
         Ok(())
     }
@@ -307,38 +304,41 @@ impl<'a, S: Sink> Context<'a, S> {
     fn remember(&self, item: &Item<S>, object: S::Object<'_>) {
         if item.entry.has_links && self.options.keep == Keep::Everything {
             let mut links = self.links.lock().expect("no one panics with it");
-            links.insert(item.entry.origin, S::links(item, object));
+            let names = S::links(item, object);
+            let linked = Linked { names, is_complete: false, waiting: Vec::new() };
+            links.insert(item.entry.origin, linked);
         }
     }
 
-    /// Makes a hard link if the inode was copied under another name; returns true if it did, or an
-    /// existing file stays.
-    fn link(&self, item: &mut Item<S>) -> Result<bool, CopyError> {
+    /// Makes a hard link if the inode was copied under another name. Returns the item if not,
+    /// `None` if the link is made or an existing file stays.
+    fn link(&self, mut item: Item<S>) -> Result<Option<Item<S>>, CopyError> {
         if !item.entry.has_links {
-            return Ok(false);
+            return Ok(Some(item));
         }
         // Held meanwhile: a file that fails is removed under this name, too.
         let mut links = self.links.lock().expect("no one panics with it");
-        let Some(links) = links.get_mut(&item.entry.origin) else { return Ok(false) };
-        match self.replacing(item, |item| S::make_link(item, links)) {
-            Ok(Some(())) if item.temporary.is_some() => {
-                S::replace(item)
-                    .map_err(target_error(item))
-                    .inspect_err(|_| drop(S::remove(item)))?;
-                S::rename_link(item, links);
+        let Some(linked) = links.get_mut(&item.entry.origin) else { return Ok(Some(item)) };
+        match self.replacing(&mut item, |item| S::make_link(item, &mut linked.names)) {
+            Ok(Some(())) if item.temporary.is_some() && !linked.is_complete => {
+                linked.waiting.push(item);
+                return Ok(None);
             }
-            Ok(Some(())) => {}
-            Ok(None) => return Ok(true),
+            Ok(Some(())) => {
+                replace_name(&item, Some(&mut linked.names)).map_err(target_error(&item))?;
+            }
+            Ok(None) => return Ok(None),
             // A link is not possible: a second file with the same content is made.
             Err(CopyError::Target { error, .. })
                 if error.is(Errno::XDEV) || error.is(Errno::MLINK) =>
             {
-                return Ok(false);
+                item.temporary = None;
+                return Ok(Some(item));
             }
             Err(error) => return Err(error),
         }
-        self.notify(item);
-        Ok(true)
+        self.notify(&item);
+        Ok(None)
     }
 
     /// Gives a copy the attributes of its source. Failures are reported, and the rest is still set.
@@ -453,14 +453,6 @@ fn remove_acls<S: Sink>(object: S::Object<'_>, given: &[&[u8]]) -> Result<(), Si
     others.try_for_each(|acl| S::remove_xattr(object, acl))
 }
 
-/// Returns a name for an incomplete file, which no other copy of this process has.
-fn temporary_name() -> CString {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!(".userbtrfs.{}.{number}", std::process::id());
-    CString::new(name).expect("it has no NUL")
-}
-
 /// Opens the file at the name of a copy that gets its content, if there is such a file.
 fn open_existing<S: Sink>(item: &Item<S>) -> Result<Option<S::File>, CopyError> {
     let existing = S::open_existing(item).map_err(target_error(item))?;
@@ -528,9 +520,7 @@ impl<'a, S: Sink> Tree<'a, S> {
                 self.leave();
                 Ok(())
             }
-            Event::Other(entry) => {
-                self.item(entry).and_then(|mut item| self.context.make_other(&mut item))
-            }
+            Event::Other(entry) => self.item(entry).and_then(|it| self.context.make_other(it)),
             Event::File(entry, content) => {
                 let file = self.item(entry).and_then(|item| self.context.begin(item));
                 file.map(|file| begun = file.map(|file| (file, content)))

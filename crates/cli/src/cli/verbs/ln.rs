@@ -72,10 +72,11 @@ impl LnArgs {
             }
             made => made,
         };
+        let made = made.map_err(|failed| failed.error);
         if self.symbolic {
             made.with_context(|| Quoted(path).to_string())
         } else {
-            made.map_err(|error| with_path(filesystem, to, path, error.error))
+            made.map_err(|error| with_path(filesystem, to, path, error))
         }
     }
 

@@ -190,6 +190,10 @@ impl Sink for HostSink {
         rustix::fs::fsync(file).map_err(SideError::host("sync"))
     }
 
+    fn sync_dir(dir: &OwnedFd) -> Result<(), SideError> {
+        rustix::fs::fsync(dir).map_err(SideError::host("sync"))
+    }
+
     fn close(_: OwnedFd) -> Result<(), SideError> {
         Ok(())
     }

@@ -151,6 +151,10 @@ impl Sink for ImageSink {
         Ok(file.sync_all()?)
     }
 
+    fn sync_dir(dir: &Dir) -> Result<(), SideError> {
+        Ok(dir.inode().sync_all()?)
+    }
+
     fn close(file: File) -> Result<(), SideError> {
         Ok(file.close()?)
     }
