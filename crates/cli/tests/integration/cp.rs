@@ -158,8 +158,9 @@ fn copy_is_written_into_an_existing_file() {
     }
     made.does("cp -n", &["/tree/small", "/file"]);
     assert!(made.open().read("/file").unwrap() == pattern(300_000));
-    let said = made.verb("cp", &["/file", "/other"]).bad();
-    assert_says(&said, &["replaced by itself"]);
+    for (words, paths) in [("cp", ["/file", "/other"]), ("cp -r", ["/tree", "/"])] {
+        assert_says(&made.verb(words, &paths).bad(), &["replaced by itself"]);
+    }
     made.judge();
 }
 

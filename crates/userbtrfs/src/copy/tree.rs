@@ -572,6 +572,9 @@ impl<'a, S: Sink> Tree<'a, S> {
             let (dir, is_new) = made.map_err(target_error(&item))?;
             (Arc::new(dir), is_new)
         };
+        if S::is_dir(&dir, entry.origin) {
+            return Err(replaced_by_itself(&item));
+        }
         if is_new {
             context.notify(&item);
         }
