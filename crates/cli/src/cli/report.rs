@@ -84,6 +84,7 @@ pub(super) fn message(error: &anyhow::Error) -> String {
         text => text,
     });
     let join = |text: String, cause: String| {
+        let cause = without_subject(&text, cause);
         if is_about(&cause, &text) {
             cause
         } else if states(&text, &cause) {
@@ -103,6 +104,14 @@ fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
         _ => error.downcast_ref::<PathError>(),
     };
     failed.map_or_else(|| error.to_string(), |failed| Quoted(&failed.call.path).to_string())
+}
+
+/// Returns a cause without the path that it begins with, if a message ends with that in quotes.
+fn without_subject(message: &str, cause: String) -> String {
+    match cause.split_once(": ") {
+        Some((subject, rest)) if message.ends_with(&format!("'{subject}'")) => rest.to_owned(),
+        _ => cause,
+    }
 }
 
 /// Returns true if a message begins with what it is about, as "/x: no such file" with "/x".
@@ -235,6 +244,8 @@ mod tests {
         assert_eq!(message(&error), format!("/x: {}", missing()));
         let error = anyhow::Error::from(missing()).context("what");
         assert_eq!(message(&error), format!("what: {}", missing()));
+        let error = anyhow::Error::msg("/x: too large").context("unable to resize '/x'");
+        assert_eq!(message(&error), "unable to resize '/x': too large");
     }
 
     #[test]

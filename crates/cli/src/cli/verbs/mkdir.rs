@@ -46,7 +46,8 @@ impl RunVerb for MkdirArgs {
                 let line = || format!("mkdir: created directory '{}'", Quoted(path));
                 progress(&session.global, line)?;
             }
-            Ok(made?)
+            // The path that was given, and not a parent at which it failed.
+            Ok(made.map_err(|failed| failed.error)?)
         })
     }
 }

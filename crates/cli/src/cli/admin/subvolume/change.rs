@@ -76,7 +76,7 @@ pub(super) fn create(global: &Global, args: &CreateArgs) -> Result<ExitCode> {
 
 fn create_at(filesystem: &Filesystem, path: &[u8], parents: bool) -> Result<(), Error> {
     if parents && let Some(end) = parent_end(path) {
-        filesystem.create_dir_all(&path[..end], DIR_MODE)?;
+        filesystem.create_dir_all(&path[..end], DIR_MODE).map_err(|failed| failed.error)?;
     }
     let (dir, name) = filesystem.open_parent(path)?;
     dir.create_subvolume(&name, DIR_MODE).map(drop)
