@@ -36,6 +36,7 @@ fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
 
 /// Runs a verb and returns its report.
 fn report(dir: &Path, verb: &[&str], targets: &str) -> Value {
+    userbtrfs_testkit::time_limit::limit_time();
     let mut bench = Command::new(env!("CARGO_BIN_EXE_userbtrfs-bench"));
     let targets = if cli().is_some() { format!("{targets},cli") } else { targets.to_owned() };
     bench.args(verb).args(TINY).args(["--target", &targets, "--dir"]).arg(dir);

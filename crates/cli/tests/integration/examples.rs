@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use userbtrfs_testkit::time_limit::limit_time;
+
 use crate::support::command::Bench;
 use crate::support::made::Made;
 use crate::support::{assert_says, small};
 
 /// Returns the command of an example: cargo builds it with all tests, but not for this one alone.
 fn example(name: &str) -> Command {
+    limit_time();
     let command = PathBuf::from(env!("CARGO_BIN_EXE_userbtrfs"));
     let folder = command.parent().expect("it lies in a folder");
     let example = folder.join("examples").join(name);

@@ -9,6 +9,7 @@ use std::thread;
 
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
+use userbtrfs_testkit::time_limit::limit_time;
 
 use super::*;
 use crate::open::Direct;
@@ -59,6 +60,7 @@ pub(crate) struct TestLoop(pub(crate) PathBuf);
 impl TestLoop {
     /// Attaches a loop device; returns `None`, with a note, if this user or system cannot.
     pub(crate) fn over(file: &NamedTempFile) -> Option<TestLoop> {
+        limit_time();
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
         match made {
             Ok(output) if output.status.success() => {
@@ -518,6 +520,7 @@ fn a_device_opened_for_reading_refuses_changes() {
 
 #[test]
 fn path_to_another_kind_of_file_is_refused_by_its_kind() {
+    limit_time();
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+use userbtrfs_testkit::time_limit::limit_time;
 
 use super::*;
 use crate::buffer::Buffer;
@@ -66,6 +67,7 @@ struct Holder {
 
 impl Holder {
     fn of(path: &Path) -> Holder {
+        limit_time();
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "lock::tests::holder", "--nocapture"])
             .env(HOLD, path)
