@@ -256,7 +256,7 @@ impl Filesystem {
     /// Makes all changes durable, and closes, like close(2) of one of several descriptors.
     ///
     /// A clone is a handle of the same open filesystem, and so is each [`Inode`], [`Dir`] and
-    /// [`File`], each iterator over entries, and each mount:
+    /// [`File`](super::File), each iterator over entries, and each mount:
     ///
     /// - All that any handle has changed before the call is durable when it returns `Ok`, and no
     ///   other handle has to be closed for that.
@@ -265,8 +265,8 @@ impl Filesystem {
     ///   in the top level, or in the subvolume that was opened.
     /// - Otherwise the image stays open and locked. All other handles can be used as before, also
     ///   for changes, and calls that run meanwhile are not disturbed. The last handle closes the
-    ///   image: by this call or by [`File::close`], which return an error if a change is not
-    ///   durable, or when it is dropped, which loses the error.
+    ///   image: by this call or by [`File::close`](super::File::close), which return an error if a
+    ///   change is not durable, or when it is dropped, which loses the error.
     ///
     /// To end the changes of other handles as well, call [`Filesystem::shutdown`] with
     /// [`Shutdown::Sync`] instead: then each later change fails. A handle that the listener of
